@@ -1,0 +1,1 @@
+"""Tests of the course. `python course.py test` runs them all, the notebooks included."""
