@@ -1,0 +1,140 @@
+"""Honest measuring: means weighted by what they count, evaluation without side effects.
+
+It knows a model, a loader and a loss; it trains nothing. `training_loop` re-exports its names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from course_utils.optimizer_step import default_count
+from course_utils.randomness import isolated_rng
+
+
+class Mean:
+    """A mean weighted by counts: of batch losses, weigh each by its examples and the ragged last batch counts right."""
+
+    def __init__(self) -> None:
+        self.total, self.count = 0.0, 0.0
+
+    def update(self, value: float | torch.Tensor, count: float) -> None:
+        """Add `count` things whose mean is `value`. Detaches, adds in float64.
+
+        raises : ValueError for a value that is not finite or a count below 0; nothing is added then
+        """
+        value = float(value.detach()) if isinstance(value, torch.Tensor) else float(value)
+        if count < 0 or (count and not math.isfinite(value)):
+            raise ValueError(f"Mean.update needs a finite value and a count >= 0, got value={value}, count={count}")
+        if count:
+            self.total, self.count = self.total + value * count, self.count + count
+
+    @property
+    def value(self) -> float:
+        """The mean so far; NaN before anything was counted."""
+        return self.total / self.count if self.count else math.nan
+
+    def state_dict(self) -> dict[str, float]:
+        return {"total": self.total, "count": self.count}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        self.total, self.count = state["total"], state["count"]
+
+
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[nn.Module]:
+    """Evaluation mode inside the block; afterwards every module has its own mode again, also on an exception.
+
+    `model.train()` afterwards would not do: it wakes up layers that were frozen on purpose.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield model
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The model under DistributedDataParallel (`module.`) and torch.compile (`_orig_mod.`), so names stay the same."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and isinstance(model, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+            inner = model.module
+        if inner is None:
+            return model
+        model = inner
+
+
+class Evaluation(NamedTuple):
+    """Result of `evaluate`.
+
+    loss      : mean over everything counted
+    accuracy  : share of counted targets whose largest logit is right; None for targets that are no classes
+    confusion : int64 (C, C), row = target, column = prediction; None likewise
+    count     : what the loss is a mean over
+    """
+
+    loss: float
+    accuracy: float | None
+    confusion: torch.Tensor | None
+    count: float
+
+
+def _batches_of(loader: Iterable) -> Iterable:
+    """A whole epoch, wherever the loader stands, without moving it."""
+    return loader.whole_epoch() if hasattr(loader, "whole_epoch") else loader
+
+
+def _confusion(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Counts int64 (C, C) for logits (B, C, ...) and class targets (B, ...); targets outside 0..C-1 are ignored ones."""
+    num_classes = logits.size(1)
+    predicted = logits.argmax(1)
+    kept = (targets >= 0) & (targets < num_classes)
+    pairs = targets[kept] * num_classes + predicted[kept]
+    return torch.bincount(pairs.cpu(), minlength=num_classes**2).view(num_classes, num_classes)
+
+
+def evaluate(model: nn.Module, loader: Iterable, loss_fn: Callable, *, count_fn=None, device=None) -> Evaluation:
+    """Loss and accuracy over a whole epoch of `loader`, exact for a ragged last batch, without side effects.
+
+    loader : batches (inputs, targets); a `ResumableLoader` is read from its epoch's start and not moved
+    raises : ValueError where nothing was counted
+
+    Modes, generators and the loader's position are as before, so training goes on as without the evaluation, to the bit.
+    """
+    count_fn = count_fn or default_count(loss_fn)
+    mean, confusion = Mean(), None
+    with eval_mode(model), torch.no_grad(), isolated_rng():
+        for batch in _batches_of(loader):
+            inputs, targets = to_device(batch, device)
+            count = float(count_fn(targets))
+            if count == 0:
+                continue
+            outputs = model(inputs)
+            mean.update(loss_fn(outputs, targets), count)
+            if not targets.is_floating_point() and outputs.dim() > 1:
+                counted = _confusion(outputs, targets)
+                confusion = counted if confusion is None else confusion + counted
+    if not mean.count:
+        raise ValueError("evaluate counted no target: the loader gave no batch, or only empty or ignored ones")
+    accuracy = None if confusion is None else (confusion.diagonal().sum() / confusion.sum()).item()
+    return Evaluation(mean.value, accuracy, confusion, mean.count)
+
+
+def to_device(value: Any, device: torch.device | str | None) -> Any:
+    if device is None:
+        return value
+    if isinstance(value, torch.Tensor):
+        return value.to(device, non_blocking=True)
+    if isinstance(value, dict):
+        return {name: to_device(item, device) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(to_device(item, device) for item in value)
+    return value
