@@ -124,7 +124,7 @@ def evaluate(model: nn.Module, loader: Iterable, loss_fn: Callable, *, count_fn=
                 confusion = counted if confusion is None else confusion + counted
     if not mean.count:
         raise ValueError("evaluate counted no target: the loader gave no batch, or only empty or ignored ones")
-    accuracy = None if confusion is None else (confusion.diagonal().sum() / confusion.sum()).item()
+    accuracy = None if confusion is None else int(confusion.diagonal().sum()) / int(confusion.sum())
     return Evaluation(mean.value, accuracy, confusion, mean.count)
 
 

@@ -1,0 +1,171 @@
+"""The lr range test: raise the lr step by step and watch the loss, then put everything back.
+
+It knows a model, an optimizer and batches. `schedules` re-exports its names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from course_utils.optimizer_step import NonFiniteError, update
+from course_utils.randomness import isolated_rng
+
+
+class LRRange(NamedTuple):
+    """Result of `find_lr`.
+
+    lrs        : of the first param group, one an update
+    losses     : of the batch, before its update
+    smoothed   : the same, as an average that forgets, corrected for its start
+    suggestion : lr at the lowest smoothed loss, divided by 10; None where the loss never fell
+    diverged   : whether it ended early: the loss had grown past `diverge` times its lowest value, or was not finite
+    """
+
+    lrs: list[float]
+    losses: list[float]
+    smoothed: list[float]
+    suggestion: float | None
+    diverged: bool
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+@contextmanager
+def no_trace(model: nn.Module, optimizer: Optimizer) -> Iterator[None]:
+    """Train inside the block as you like: weights, buffers, gradients, modes, optimizer and generators are put back.
+
+    Also on an exception. Works in place: whoever holds a tensor of the model holds the old values again.
+    """
+    held = [param for group in optimizer.param_groups for param in group["params"]]
+    tensors = {id(t): t for t in [*model.parameters(), *model.buffers(), *held]}.values()
+    values, grads = [t.detach().clone() for t in tensors], [t.grad for t in tensors]
+    modes = [(module, module.training) for module in model.modules()]
+    state, flag = optimizer.state, getattr(optimizer, "_opt_called", None)
+    groups = [{name: _copied(value) for name, value in g.items() if name != "params"} for g in optimizer.param_groups]
+    optimizer.state = type(state)(dict)
+    for key, entries in state.items():
+        optimizer.state[key] = {name: _copied(value) for name, value in entries.items()}
+    devices = sorted({t.get_device() for t in tensors if t.is_cuda})
+    try:
+        with torch.random.fork_rng(devices=devices), isolated_rng():
+            for tensor in tensors:
+                tensor.grad = None
+            yield
+    finally:
+        with torch.no_grad():
+            for tensor, value, grad in zip(tensors, values, grads, strict=True):
+                tensor.copy_(value)
+                tensor.grad = grad
+        for module, mode in modes:
+            module.training = mode
+        optimizer.state = state
+        for group, saved in zip(optimizer.param_groups, groups, strict=True):
+            group.update(saved)
+        if flag is not None:
+            optimizer._opt_called = flag  # a scheduler's note that a step was made; ours do not count
+
+
+@contextmanager
+def _endless(loader: Iterable) -> Iterator[Iterator[Any]]:
+    """Batches without end, epoch after epoch; the loader's position is put back."""
+    if not hasattr(loader, "state_dict") and not isinstance(loader, (list, tuple)):
+        raise ValueError(
+            f"find_lr needs a loader that has state_dict (ResumableLoader) or a list of batches, got "
+            f"{type(loader).__name__}: its position could not be put back; list(itertools.islice(loader, 100)) will do"
+        )
+
+    def batches() -> Iterator[Any]:
+        while True:
+            given = 0
+            for batch in loader.whole_epoch() if hasattr(loader, "whole_epoch") else loader:
+                given += 1
+                yield batch
+            if not given:
+                raise ValueError("find_lr: the loader gives no batch")
+
+    state = loader.state_dict() if hasattr(loader, "state_dict") else None
+    try:
+        yield batches()
+    finally:
+        if state is not None and not hasattr(loader, "whole_epoch"):
+            loader.load_state_dict(state)
+
+
+def find_lr(
+    model: nn.Module,
+    optimizer: Optimizer,
+    loss_fn: Callable,
+    loader: Iterable,
+    *,
+    min_lr: float = 1e-5,
+    max_lr: float = 1.0,
+    num_steps: int = 100,
+    smoothing: float = 0.9,
+    diverge: float = 4.0,
+    max_norm: float | None = None,
+) -> LRRange:
+    """Train `num_steps` updates while the lr grows geometrically from `min_lr` to `max_lr`; leave no trace.
+
+    loader    : has `state_dict` (its position is put back), or is a list of batches; (inputs, targets) each
+    min_lr, max_lr : of the first param group; the others keep their ratio to it
+    smoothing : share of the old value in the running average of the loss, in [0, 1)
+    diverge   : stop when the smoothed loss is above this many times its lowest value
+    raises    : ValueError for a range that is no range, or a loader it could not put back
+
+    Weights, buffers, gradients, optimizer state, lrs, modes, generators and data position are equal to the bit
+    afterwards. Source: Smith, Cyclical learning rates (arXiv:1506.01186).
+    """
+    if not (0 < min_lr < max_lr and num_steps >= 2 and 0 <= smoothing < 1):
+        raise ValueError(
+            "find_lr needs 0 < min_lr < max_lr, num_steps >= 2 and 0 <= smoothing < 1, got "
+            f"min_lr={min_lr}, max_lr={max_lr}, num_steps={num_steps}, smoothing={smoothing}"
+        )
+    lrs = [min_lr * (max_lr / min_lr) ** (i / (num_steps - 1)) for i in range(num_steps)]
+    with no_trace(model, optimizer), _endless(loader) as batches:
+        model.train()
+        losses, smoothed, diverged = _ramp(model, optimizer, loss_fn, batches, lrs, smoothing, diverge, max_norm)
+    return LRRange(lrs[: len(losses)], losses, smoothed, _suggest(lrs, smoothed), diverged)
+
+
+def _ramp(model, optimizer, loss_fn, batches, lrs, smoothing, diverge, max_norm):
+    """The updates themselves; returns (losses, smoothed losses, diverged)."""
+    ratios = _ratios(optimizer)
+    losses, smoothed, average = [], [], 0.0
+    for lr, batch in zip(lrs, batches, strict=False):
+        for group, ratio in zip(optimizer.param_groups, ratios, strict=True):
+            group["lr"] = lr * ratio
+        try:
+            report = update(model, optimizer, loss_fn, [batch], max_norm=max_norm)
+        except NonFiniteError:
+            return losses, smoothed, True
+        losses.append(report.loss)
+        average = smoothing * average + (1 - smoothing) * report.loss
+        smoothed.append(average / (1 - smoothing ** len(losses)))
+        if smoothed[-1] > diverge * min(smoothed):
+            return losses, smoothed, True
+    return losses, smoothed, False
+
+
+def _ratios(optimizer: Optimizer) -> list[float]:
+    """Each group's lr as a multiple of the first group's."""
+    first = float(optimizer.param_groups[0]["lr"])
+    if first <= 0:
+        raise ValueError(f"the first param group's lr must be above 0 to keep the groups' ratios, got {first}")
+    return [float(group["lr"]) / first for group in optimizer.param_groups]
+
+
+def _suggest(lrs: list[float], smoothed: list[float]) -> float | None:
+    """A tenth of the lr at the lowest smoothed loss; None where there is no lower loss than the first."""
+    if not smoothed or not math.isfinite(min(smoothed)):
+        return None
+    lowest = smoothed.index(min(smoothed))
+    return lrs[lowest] / 10 if lowest > 0 else None

@@ -1,0 +1,200 @@
+"""Learning-rate schedules: pure functions from step to factor, and what ties them to an optimizer.
+
+A factor function knows no optimizer, so you can plot it, test it, or hand it to `LambdaLR`. Bind its arguments with
+`functools.partial`: that can be pickled, and a lambda cannot. `find_lr` and `race` have modules of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from course_utils.lr_finder import LRRange, find_lr
+from course_utils.lr_race import Entry, Race, race, race_steps
+
+__all__ = [
+    "Entry", "LRRange", "Race", "check_optimizer_covers", "constant", "decay_groups", "exponential", "find_lr",
+    "lr_curve", "make_scheduler", "race", "race_steps", "step_decay", "updates_in_run", "warm_restarts",
+    "warmup_cosine",
+]  # fmt: skip
+
+FactorFn = Callable[[int], float]
+
+
+def constant(step: int) -> float:
+    """The base lr, always.
+
+    step    : optimizer updates already made (0-based)
+    returns : 1.0
+    """
+    return 1.0
+
+
+def exponential(step: int, *, gamma: float, decay_steps: int = 1) -> float:
+    """Multiply by `gamma` every `decay_steps` updates, smoothly in between.
+
+    step        : optimizer updates already made (0-based)
+    gamma       : factor left after `decay_steps` updates, in (0, 1]
+    decay_steps : updates; with 1 this is `torch.optim.lr_scheduler.ExponentialLR`
+    returns     : multiplier of each param group's base lr, in (0, 1]
+    raises      : ValueError unless 0 < gamma <= 1 and decay_steps >= 1
+    """
+    if not 0 < gamma <= 1 or decay_steps < 1:
+        raise ValueError(f"need 0 < gamma <= 1 and decay_steps >= 1, got gamma={gamma}, decay_steps={decay_steps}")
+    return gamma ** (step / decay_steps)
+
+
+def step_decay(step: int, *, step_size: int, gamma: float = 0.1) -> float:
+    """Multiply by `gamma` after every `step_size` updates, and stay flat in between.
+
+    step      : optimizer updates already made (0-based)
+    step_size : updates, not epochs
+    returns   : multiplier of each param group's base lr, in (0, 1]
+    raises    : ValueError unless 0 < gamma <= 1 and step_size >= 1
+
+    Equal to `torch.optim.lr_scheduler.StepLR`.
+    """
+    if not 0 < gamma <= 1 or step_size < 1:
+        raise ValueError(f"need 0 < gamma <= 1 and step_size >= 1, got gamma={gamma}, step_size={step_size}")
+    return gamma ** (step // step_size)
+
+
+def warmup_cosine(step: int, *, warmup_steps: int, total_steps: int, min_factor: float = 0.0) -> float:
+    """Rise linearly to 1, then follow half a cosine down to `min_factor`, and stay there.
+
+    step         : optimizer updates already made (0-based; a micro-batch is not a step)
+    warmup_steps : updates spent rising; update 0 uses 1 / warmup_steps, never 0
+    total_steps  : updates in the run; `min_factor` is reached at step == total_steps and kept after it
+    min_factor   : share of the base lr at the end, in [0, 1]
+    returns      : multiplier of each param group's base lr, in [0, 1]
+    raises       : ValueError unless 0 <= warmup_steps < total_steps and 0 <= min_factor <= 1
+
+    Source: Loshchilov & Hutter, SGDR (arXiv:1608.03983); warm-up from Goyal et al. (arXiv:1706.02677).
+    """
+    if not 0 <= warmup_steps < total_steps or not 0 <= min_factor <= 1:
+        raise ValueError(
+            "need 0 <= warmup_steps < total_steps and 0 <= min_factor <= 1, got "
+            f"warmup_steps={warmup_steps}, total_steps={total_steps}, min_factor={min_factor}"
+        )
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
+    progress = min(1.0, (step - warmup_steps) / (total_steps - warmup_steps))  # without min it would rise again
+    return min_factor + (1 - min_factor) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def warm_restarts(step: int, *, cycle_steps: int, cycle_mult: int = 1, min_factor: float = 0.0) -> float:
+    """Half a cosine from 1 towards `min_factor`, again and again; each cycle `cycle_mult` times as long as the last.
+
+    step        : optimizer updates already made (0-based)
+    cycle_steps : updates in the first cycle
+    min_factor  : what a cycle falls towards; its last update is one step above it, as in torch's own class
+    returns     : multiplier of each param group's base lr, in [0, 1]
+    raises      : ValueError unless cycle_steps >= 1, cycle_mult >= 1 and 0 <= min_factor <= 1
+
+    Equal to `torch.optim.lr_scheduler.CosineAnnealingWarmRestarts`. Source: SGDR (arXiv:1608.03983).
+    """
+    if cycle_steps < 1 or cycle_mult < 1 or not 0 <= min_factor <= 1:
+        raise ValueError(
+            "need cycle_steps >= 1, cycle_mult >= 1 and 0 <= min_factor <= 1, got "
+            f"cycle_steps={cycle_steps}, cycle_mult={cycle_mult}, min_factor={min_factor}"
+        )
+    length = cycle_steps
+    while step >= length:
+        step, length = step - length, length * cycle_mult
+    return min_factor + (1 - min_factor) * (1 + math.cos(math.pi * step / length)) / 2
+
+
+def lr_curve(
+    factor_fn: FactorFn, total_steps: int, *, base_lr: float | Sequence[float]
+) -> list[float] | list[list[float]]:
+    """The lr of each update of a run, computed without a scheduler: drawing it uses nothing up.
+
+    base_lr : of one param group, or of several
+    returns : total_steps lrs; for several groups one such list each
+    raises  : ValueError for total_steps below 1
+    """
+    if total_steps < 1:
+        raise ValueError(f"lr_curve needs total_steps >= 1, got {total_steps}")
+    if not isinstance(base_lr, (int, float)):
+        return [lr_curve(factor_fn, total_steps, base_lr=lr) for lr in base_lr]
+    return [base_lr * factor_fn(step) for step in range(total_steps)]
+
+
+def make_scheduler(optimizer: Optimizer, factor_fn: FactorFn) -> LambdaLR:
+    """A `LambdaLR` that multiplies each param group's base lr by `factor_fn(step)`.
+
+    Call its `step()` once after each optimizer update that was made: not per micro-batch, not for a skipped update.
+
+    raises : ValueError where the first update would have lr 0 (a warm-up of step / warmup_steps does that), or where
+             factor_fn(0) is not a finite number
+    """
+    first = factor_fn(0)
+    if not isinstance(first, (int, float)) or not math.isfinite(first):
+        raise ValueError(f"factor_fn(0) must be a finite number, got {first!r}")
+    if first <= 0:
+        raise ValueError(
+            f"factor_fn(0) is {first}: the first update would change nothing; a warm-up starts at 1 / warmup_steps"
+        )
+    return LambdaLR(optimizer, factor_fn)
+
+
+def updates_in_run(
+    num_examples: int,
+    *,
+    batch_size: int,
+    num_epochs: int,
+    accumulate: int = 1,
+    world_size: int = 1,
+    drop_last: bool = False,
+) -> int:
+    """Optimizer updates in a run: what `total_steps` of a schedule must be.
+
+    num_examples : in an epoch, over all ranks
+    batch_size   : examples of a micro-batch on one rank
+    accumulate   : micro-batches an update; an epoch's last window may hold fewer and is an update all the same
+    raises       : ValueError for a size below 1
+    """
+    sizes = {"num_examples": num_examples, "batch_size": batch_size, "num_epochs": num_epochs}
+    for name, value in (sizes | {"accumulate": accumulate, "world_size": world_size}).items():
+        if value < 1:
+            raise ValueError(f"{name} must be 1 or more, got {value}")
+    micro_batches, rest = divmod(num_examples, batch_size * world_size)
+    if rest and not drop_last:
+        micro_batches += 1
+    return num_epochs * math.ceil(micro_batches / accumulate)
+
+
+def decay_groups(model: nn.Module, *, weight_decay: float) -> list[dict]:
+    """Two param groups: matrices and kernels decay; norms and biases (one dimension or less) do not.
+
+    returns : [{"params", "weight_decay": weight_decay}, {"params", "weight_decay": 0.0}], trainable parameters only,
+              each once; a group without parameters is left out
+    """
+    trainable = [param for param in model.parameters() if param.requires_grad]
+    decayed = {"params": [param for param in trainable if param.dim() >= 2], "weight_decay": weight_decay}
+    kept = {"params": [param for param in trainable if param.dim() < 2], "weight_decay": 0.0}
+    return [group for group in (decayed, kept) if group["params"]]
+
+
+def check_optimizer_covers(model: nn.Module, optimizer: Optimizer) -> None:
+    """See that every trainable parameter of `model` is in `optimizer`, exactly once, and nothing else is.
+
+    Replace a layer after the optimizer was made, and the new one never trains, without an error.
+
+    raises : ValueError that names the missing, the repeated, and counts the foreign ones
+    """
+    held = [id(param) for group in optimizer.param_groups for param in group["params"]]
+    names = {id(param): name for name, param in model.named_parameters()}
+    trainable = {id(param): name for name, param in model.named_parameters() if param.requires_grad}
+    missing = [name for key, name in trainable.items() if key not in held]
+    repeated = sorted({names[key] for key in held if key in names and held.count(key) > 1})
+    foreign = sum(key not in names for key in held)
+    if missing or repeated or foreign:
+        raise ValueError(
+            f"the optimizer does not hold the model's parameters: missing {missing}, repeated {repeated}, and "
+            f"{foreign} that belong to no module of it; build the optimizer after the last change of the model"
+        )
