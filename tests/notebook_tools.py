@@ -222,7 +222,8 @@ def chosen(numbers: list[str], paths: list[Path]) -> list[Path]:
     unknown = [number for number in numbers if number.zfill(2) not in by_number]
     if unknown:
         raise ValueError(f"needs numbers of shipped chapters ({', '.join(by_number)}), got {', '.join(unknown)}")
-    return [by_number[number.zfill(2)] for number in dict.fromkeys(numbers)] if numbers else paths
+    wanted = {number.zfill(2): None for number in numbers}  # each once, in the order given
+    return [by_number[number] for number in wanted] or paths
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,0 +1,203 @@
+"""One stem names a chapter, its module, exercises, live experiment and tests; imports point back (design.md, *Chapters*)."""
+import ast
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.notebook_tools import ROOT, shipped
+
+PACKAGE = ROOT / "course_utils"
+CHAPTERS = (
+    "start_here", "datasets", "transforms", "sampling", "loaders", "training_loop", "optimizer_step", "schedules",
+    "checkpoints", "reproducibility", "nan_debugging", "profiling", "distributed", "capstone",
+)
+MODULE = {"start_here": "machine", "capstone": "train"}  # the other chapters' modules have the chapter's name
+LEAVES = ("machine", "randomness", "figures", "data")  # used by every chapter; they use only each other
+# A chapter's module that was split by subject; the chapter's own module re-exports the part's names.
+PARTS = {
+    "catalogue": "datasets", "finder": "nan_debugging", "lr_finder": "schedules", "lr_race": "schedules",
+    "evaluation": "training_loop", "interrupts": "training_loop", "run_state": "training_loop",
+}
+ANYTHING = ("train", "preflight", "labs.start_here", "labs.capstone", "exercises.capstone")  # they show the whole system
+HEAVY_AT_IMPORT = ("torchvision", "matplotlib", "ipywidgets", "IPython", "pandas")
+MAX_LINES = 240
+
+
+def modules() -> list[str]:
+    """Every module of the package, by its name after `course_utils.`: "schedules", "labs.schedules"; a package by its own."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        found.append(".".join(parts).removesuffix("__init__").rstrip("."))
+    return [name for name in found if name]
+
+
+def file_of(module: str) -> Path:
+    path = PACKAGE.joinpath(*module.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def imports(source: str, known: list[str]) -> set[str]:
+    """The modules of the package that the source imports, also inside functions."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"a relative import of {node.module}: write course_utils in full"
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        found |= {name.removeprefix("course_utils.") for name in names if name.startswith("course_utils.")}
+    return {name for name in found if name in known}
+
+
+def place(module: str) -> int | None:
+    """The chapter's number, -1 for leaves and the machinery of labs and exercises, None for a module without a chapter."""
+    package, _, stem = module.rpartition(".")
+    stem = PARTS.get(stem, stem)
+    if module in LEAVES or package in LEAVES or module in ("labs", "exercises"):
+        return -1
+    if module == "preflight":
+        return len(CHAPTERS)
+    if package in ("labs", "exercises"):
+        return CHAPTERS.index(stem) if stem in CHAPTERS else -1
+    names = [MODULE.get(chapter, chapter) for chapter in CHAPTERS]
+    return names.index(stem) if stem in names else None
+
+
+def points_back(importer: str, imported: str) -> bool:
+    """True if `importer` may import `imported`."""
+    inside = ("labs", "exercises")
+    if imported.split(".")[0] in inside and importer.split(".")[0] != imported.split(".")[0]:
+        return False  # the computing function knows no widget and no checker
+    if importer in ANYTHING:
+        return True
+    if (PARTS.get(importer, importer), PARTS.get(imported, imported)) == ("training_loop", "optimizer_step"):
+        return True
+    return place(imported) <= place(importer)
+
+
+def chapters() -> list[tuple[int, str]]:
+    """(number, stem) of the shipped notebooks."""
+    return [(int(path.stem[:2]), path.stem[3:]) for path in shipped()]
+
+
+# --- chapters -----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("number, stem", chapters())
+def test_chapter_stands_in_the_fixed_list(number, stem):
+    assert CHAPTERS[number] == stem
+
+
+@pytest.mark.parametrize("number, stem", chapters())
+def test_chapter_has_its_module_exercises_lab_and_tests(number, stem):
+    module = MODULE.get(stem, stem)
+    needed = [f"course_utils/{module}.py", f"course_utils/labs/{stem}.py", f"tests/test_{module}.py"]
+    needed += [f"course_utils/exercises/{stem}.py"] if number else []
+    assert [name for name in needed if not (ROOT / name).is_file()] == []
+
+
+@pytest.mark.parametrize("folder", ["labs", "exercises"])
+def test_chapters_labs_and_exercises_have_a_notebook(folder):
+    stems = {path.stem for path in (PACKAGE / folder).glob("*.py")} & set(CHAPTERS)
+    assert stems - {stem for _, stem in chapters()} == set()
+
+
+def test_every_module_has_tests_of_its_name():
+    names = [name for name in modules() if "." not in name and name not in ("data", "labs", "exercises")]
+    assert len(names) > 5
+    assert [name for name in names if not (ROOT / f"tests/test_{name}.py").is_file()] == []
+
+
+def test_every_folder_of_the_package_is_installed():
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    assert set(packages) == {".".join(path.parent.relative_to(ROOT).parts) for path in PACKAGE.rglob("__init__.py")}
+
+
+# --- imports ------------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("module", modules())
+def test_module_belongs_to_a_chapter(module):
+    assert place(module) is not None, f"{module} belongs to no chapter: name it in PARTS and re-export it there"
+
+
+@pytest.mark.parametrize("module", modules())
+def test_imports_point_back(module):
+    found = imports(file_of(module).read_text(encoding="utf-8"), modules())
+    assert [name for name in sorted(found) if not points_back(module, name)] == []
+
+
+@pytest.mark.parametrize("part, stem", PARTS.items())
+def test_a_part_is_re_exported_by_its_chapters_module(part, stem):
+    if file_of(part).exists() and file_of(stem).exists():
+        assert part in imports(file_of(stem).read_text(encoding="utf-8"), modules())
+
+
+def test_the_import_graph_has_edges():
+    edges = [name for module in modules() for name in imports(file_of(module).read_text(encoding="utf-8"), modules())]
+    assert len(edges) > 10
+
+
+@pytest.mark.parametrize("source, found", [
+    ("from course_utils.sampling import EpochBatches", {"sampling"}),
+    ("from course_utils import run_state", {"run_state"}),
+    ("import course_utils.loaders", {"loaders"}),
+    ("def later():\n    from course_utils.labs.live import LiveRun", {"labs.live"}),
+    ("import torch\nfrom course_utils_else import x", set()),
+])
+def test_imports_are_seen_in_every_form(source, found):
+    assert imports(source, ["sampling", "run_state", "loaders", "labs.live", "labs"]) == found
+
+
+@pytest.mark.parametrize("importer, imported, allowed", [
+    ("schedules", "training_loop", True), ("training_loop", "schedules", False),
+    ("training_loop", "optimizer_step", True), ("evaluation", "optimizer_step", True),
+    ("optimizer_step", "training_loop", True), ("loaders", "optimizer_step", False),
+    ("machine", "randomness", True), ("machine", "datasets", False), ("figures", "schedules", False),
+    ("datasets", "catalogue", True), ("catalogue", "transforms", False), ("transforms", "catalogue", True),
+    ("nan_debugging", "finder", True), ("checkpoints", "finder", False),
+    ("train", "distributed", True), ("preflight", "train", True), ("distributed", "train", False),
+    ("labs.schedules", "schedules", True), ("labs.schedules", "checkpoints", False), ("labs.schedules", "labs.live", True),
+    ("labs.live", "schedules", False), ("labs.live", "figures", True), ("labs.start_here", "train", True),
+    ("exercises.schedules", "training_loop", True), ("exercises.schedules", "profiling", False),
+    ("schedules", "labs.live", False), ("figures", "labs", False), ("train", "exercises.check", False),
+])
+def test_what_may_import_what(importer, imported, allowed):
+    assert points_back(importer, imported) is allowed
+
+
+@pytest.mark.parametrize("module", ["helpers", "lr_tools", "train_loop"])
+def test_a_module_without_a_chapter_is_noticed(module):
+    assert place(module) is None
+
+
+# --- cost and size ------------------------------------------------------------------------------------------------------
+
+def loaded_by(module: str, names: tuple[str, ...]) -> list[str]:
+    """Which of `names` stand in sys.modules of a new process that imported `module`."""
+    code = f"import json, sys, {module}; print(json.dumps([name for name in {names!r} if name in sys.modules]))"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return json.loads(run.stdout)
+
+
+def test_the_package_alone_costs_nothing():
+    assert loaded_by("course_utils", ("torch", "numpy", "PIL", *HEAVY_AT_IMPORT)) == []
+
+
+def test_core_modules_import_neither_torchvision_nor_matplotlib():
+    core = [f"course_utils.{name}" for name in modules() if "." not in name and name not in ("labs", "exercises")]
+    assert len(core) > 5
+    assert loaded_by(", ".join(core), HEAVY_AT_IMPORT) == []
+
+
+def test_a_heavy_import_would_be_noticed():
+    assert loaded_by("matplotlib", HEAVY_AT_IMPORT) == ["matplotlib"]
+
+
+@pytest.mark.parametrize("module", modules())
+def test_module_can_be_read_in_one_sitting(module):
+    assert len(file_of(module).read_text(encoding="utf-8").splitlines()) <= MAX_LINES
