@@ -12,12 +12,12 @@ from tests.notebook_tools import METADATA, NotebookError, chosen, execute, norma
 
 PICTURE = """
 from matplotlib.figure import Figure
-from IPython.display import display
-print("before", end=" ")
-print("the picture", flush=True)
-figure = Figure(figsize=(1, 1))
+from course_utils.figures import show
+print("before", end=" ", flush=True)
+print("the picture")
+figure = Figure(figsize=(5, 3))
 figure.subplots().plot([0, 1])
-display(figure)
+show(figure, "one line that rises")
 """
 
 
