@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -101,17 +101,21 @@ def _confusion(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return torch.bincount(pairs.cpu(), minlength=num_classes**2).view(num_classes, num_classes)
 
 
-def evaluate(model: nn.Module, loader: Iterable, loss_fn: Callable, *, count_fn=None, device=None) -> Evaluation:
+def evaluate(
+    model: nn.Module, loader: Iterable, loss_fn: Callable, *, count_fn=None, device=None, isolate: bool = True
+) -> Evaluation:
     """Loss and accuracy over a whole epoch of `loader`, exact for a ragged last batch, without side effects.
 
-    loader : batches (inputs, targets); a `ResumableLoader` is read from its epoch's start and not moved
-    raises : ValueError where nothing was counted
+    loader  : batches (inputs, targets); a `ResumableLoader` is read from its epoch's start and not moved
+    isolate : put the global generators back afterwards; False in a background thread, where putting them back would
+              undo what a cell drew meanwhile (then model and loader must draw nothing)
+    raises  : ValueError where nothing was counted
 
     Modes, generators and the loader's position are as before, so training goes on as without the evaluation, to the bit.
     """
     count_fn = count_fn or default_count(loss_fn)
     mean, confusion = Mean(), None
-    with eval_mode(model), torch.no_grad(), isolated_rng():
+    with eval_mode(model), torch.no_grad(), isolated_rng() if isolate else nullcontext():
         for batch in _batches_of(loader):
             inputs, targets = to_device(batch, device)
             count = float(count_fn(targets))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -59,7 +60,8 @@ class KeyedBatches:
     """Makes the batch that a key names: the same bits in any process, at any time.
 
     Each example gets the three global generators (torch, `random`, NumPy) seeded from its key, then the batch as a whole
-    does, for what `collate_fn` draws. A dataset with `take(key)` makes the whole batch itself.
+    does, for what `collate_fn` draws. A dataset with `take(key)` makes the whole batch itself, and what it draws is its own
+    business: for it no generator is touched here, so a live run may read it in a thread.
     """
 
     def __init__(self, dataset: Dataset, collate_fn: Callable[[list], Any] | None, probe: int) -> None:
@@ -70,9 +72,8 @@ class KeyedBatches:
         self.collate_fn = collate_fn or default_collate
 
     def make(self, key: BatchKey) -> Any:
-        """The batch of `key`. Sets the global generators: call it under `isolated_rng` outside a worker."""
+        """The batch of `key`; without `take` it sets the global generators, as a worker may."""
         if self.uses_take:
-            seed_generators(derive_seed(key.seed, "batch", key.epoch, key.start))
             return self.dataset.take(key)
         if len(key) == 0:
             return self._make_empty(key)
@@ -144,7 +145,7 @@ class ResumableLoader:
 
     def make(self, key: BatchKey) -> Any:
         """The batch that `key` names, alone; moves nothing and leaves the generators as they were."""
-        with isolated_rng():
+        with nullcontext() if self._maker.uses_take else isolated_rng():
             return self._maker.make(key)
 
     def __iter__(self) -> Iterator[Any]:
