@@ -1,0 +1,146 @@
+"""The long lr race: six schedules, each with its own best lr, over several budgets and seeds.
+
+    python -m benchmarks.lr_race
+
+writes `benchmarks/records/lr_race.json`. The lr of each schedule is chosen by the final training loss on seeds that are
+not reported; the test images choose nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.trainings import Cache, begin, data, in_order, spread
+from course_utils.schedules import Entry, Race, constant, exponential, race, step_decay, warm_restarts, warmup_cosine
+from course_utils.train import small_cnn
+
+BUDGETS = {40: (1e-3, 3e-3, 1e-2, 3e-2), 150: (3e-4, 1e-3, 3e-3, 1e-2, 3e-2), 600: (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)}
+BUDGETS |= {2400: (1e-3, 3e-3, 1e-2)}  # updates: lrs that each schedule tries
+CHOOSING, REPORTED = (100, 101, 102), (0, 1, 2, 3, 4)  # seeds
+BATCH_SIZE, FIXED_LR = 64, 3e-4
+NUM_POINTS = 30  # of a stored curve
+SCHEDULES = {
+    "constant": "factor 1",
+    "exponential": "falls to 1 % of the lr over the run",
+    "exponential_mild": "falls to 10 % of the lr over the run",
+    "step_decay": "a tenth after each third of the run",
+    "warmup_cosine": "5 % warm-up, then half a cosine to 0",
+    "warm_restarts": "three cosine cycles, each twice as long as the last, the third ending with the run",
+}
+
+
+def factor_fn(schedule: str, num_steps: int) -> Callable[[int], float]:
+    """The schedule fitted to a run of `num_steps` updates."""
+    return {
+        "constant": constant,
+        "exponential": functools.partial(exponential, gamma=0.01, decay_steps=num_steps),
+        "exponential_mild": functools.partial(exponential, gamma=0.1, decay_steps=num_steps),
+        "step_decay": functools.partial(step_decay, step_size=math.ceil(num_steps / 3)),
+        "warmup_cosine": functools.partial(
+            warmup_cosine, warmup_steps=max(1, round(0.05 * num_steps)), total_steps=num_steps
+        ),
+        "warm_restarts": functools.partial(warm_restarts, cycle_steps=math.ceil(num_steps / 7), cycle_mult=2),
+    }[schedule]
+
+
+def run_seed(num_steps: int, lrs: list[tuple[str, str, float]], seed: int, with_accuracy: bool) -> dict[str, Any]:
+    """One seed of a race between (name, schedule, lr); its losses and, if asked for, accuracies."""
+    entries = {name: Entry(factor_fn(schedule, num_steps), lr) for name, schedule, lr in lrs}
+    test = in_order("test") if with_accuracy else None
+    how = {"build": small_cnn, "dataset": data("all"), "num_steps": num_steps, "batch_size": BATCH_SIZE}
+    found = race(entries, seeds=[seed], val_loader=test, **how)
+    losses = {name: [round(loss, 4) for loss in runs[seed]] for name, runs in found.losses.items()}
+    return {"losses": losses, "accuracy": {name: values[0] for name, values in found.accuracy.items() if values}}
+
+
+def joined(cache: Cache, num_steps: int, lrs: list[tuple[str, str, float]], seeds, with_accuracy: bool) -> Race:
+    """The race over all seeds, put together from pieces of one seed."""
+    pieces = [cache.get(run_seed, num_steps, lrs, seed, with_accuracy, runs=len(lrs)) for seed in seeds]
+    result = Race(num_steps)
+    for name, _, _ in lrs:
+        result.losses[name] = {seed: piece["losses"][name] for seed, piece in zip(seeds, pieces, strict=True)}
+        result.accuracy[name] = [piece["accuracy"].get(name) for piece in pieces]
+    return result
+
+
+def choose_lrs(cache: Cache, num_steps: int) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+    """Each schedule's final loss for each lr (mean over the choosing seeds), and its best lr."""
+    lrs = [(f"{schedule} {lr}", schedule, lr) for schedule in SCHEDULES for lr in BUDGETS[num_steps]]
+    found = joined(cache, num_steps, lrs, CHOOSING, False)
+    grid: dict[str, dict[str, float]] = {schedule: {} for schedule in SCHEDULES}
+    for name, schedule, lr in lrs:
+        grid[schedule][str(lr)] = round(statistics.fmean(found.final_loss(name)), 4)
+    return grid, {schedule: float(min(row, key=row.__getitem__)) for schedule, row in grid.items()}
+
+
+def curve(race_found: Race, name: str) -> dict[str, list[float]]:
+    """Loss as means over stretches of equal length: mean over seeds, and the lowest and highest seed."""
+    ends = [round(i * race_found.num_steps / NUM_POINTS) for i in range(NUM_POINTS + 1)]
+    each = [
+        [statistics.fmean(losses[a:b]) for losses in race_found.losses[name].values()]
+        for a, b in itertools.pairwise(ends)
+    ]
+    found = {"step": ends[1:], "mean": map(statistics.fmean, each), "low": map(min, each), "high": map(max, each)}
+    return {key: [round(value, 4) for value in values] for key, values in found.items()}
+
+
+def report(cache: Cache, num_steps: int) -> dict[str, Any]:
+    """One budget: the grid, the best lrs, and the race of the best with the reported seeds."""
+    grid, best = choose_lrs(cache, num_steps)
+    lrs = [("constant 3e-4", "constant", FIXED_LR)] + [(name, name, lr) for name, lr in best.items()]
+    found = joined(cache, num_steps, lrs, REPORTED, True)
+    results = {
+        name: {
+            "lr": lr,
+            "final_loss": spread(found.final_loss(name)),
+            "accuracy": spread(found.accuracy[name]),
+            "late_swing": spread(found.late_swing(name)),
+            "crosses_constant": None if schedule == "constant" else found.crossing(name, "constant"),
+            "curve": curve(found, name),
+        }
+        for name, schedule, lr in lrs
+    }
+    final_rank = sorted(results, key=lambda name: results[name]["final_loss"]["mean"])
+    accuracy_rank = sorted(results, key=lambda name: -results[name]["accuracy"]["mean"])
+    wins = {name: {other: found.wins(name, other) for other in results if other != name} for name in results}
+    ranks = {"early_rank": found.early_rank(), "final_rank": final_rank, "accuracy_rank": accuracy_rank}
+    return {"grid": grid, "results": results, **ranks, "wins": wins}
+
+
+def flips(budgets: dict[str, Any], rank: str) -> list[dict[str, Any]]:
+    """Pairs of schedules whose order by `rank` is not the same in all budgets: who is ahead in which."""
+    found = []
+    for a, b in itertools.combinations(SCHEDULES, 2):
+        ahead = {num_steps: a if row[rank].index(a) < row[rank].index(b) else b for num_steps, row in budgets.items()}
+        if len(set(ahead.values())) == 2:
+            found.append({"pair": [a, b], "ahead": ahead})
+    return found
+
+
+def main() -> None:
+    cache = begin("lr_race")
+    budgets = {str(num_steps): report(cache, num_steps) for num_steps in BUDGETS}
+    setup = {
+        "model": "course_utils.train.small_cnn, 9,226 parameters",
+        "data": "embedded Fashion-MNIST part: 10,000 training images, accuracy on the 2,000 test images",
+        "optimizer": "AdamW, defaults but for the lr",
+        "batch_size": BATCH_SIZE,
+        "schedules": SCHEDULES,
+        "lr_chosen_by": "lowest mean final loss over the choosing seeds",
+        "choosing_seeds": CHOOSING,
+        "seeds": REPORTED,
+        "final_loss": "mean training loss of the last tenth of updates",
+        "late_swing": "standard deviation of the loss over the last tenth of updates",
+        "early_rank": "by the mean loss of the updates between 10 and 20 % of the run",
+    }
+    flipped = {"final_loss": flips(budgets, "final_rank"), "accuracy": flips(budgets, "accuracy_rank")}
+    print(cache.store({"setup": setup, "budgets": budgets, "flips": flipped}).name)
+
+
+if __name__ == "__main__":
+    main()
