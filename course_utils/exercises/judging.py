@@ -1,0 +1,192 @@
+"""Decide: right, wrong (and which mistake), raised, not attempted. Pure: no progress is kept, nothing is shown."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from course_utils.exercises.declare import Exercise
+from course_utils.exercises.running import Outcome, is_empty, run_all
+from course_utils.exercises.wording import kind, short
+
+ORACLE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """status: "not attempted", "right", "wrong" or "raised"; mistake: a wrong answer's name or None; lines: the words."""
+
+    status: str
+    lines: tuple[str, ...] = ()
+    mistake: str | None = None
+
+
+NOT_ATTEMPTED = Verdict("not attempted", ("Write your answer in the cell above, run it, then run this cell again.",))
+
+
+def judge(exercise: Exercise, answer: Any, *, seconds: float | None = None) -> Verdict:
+    """Run `answer` on all cases and compare it with the exercise's answer and its named wrong answers."""
+    if answer is None or answer is ... or is_empty(answer):
+        return NOT_ATTEMPTED
+    fn = _as_function(exercise, answer)
+    problem = _not_callable(exercise, fn) or _signature_problem(exercise, fn)
+    if problem:
+        return Verdict("wrong", (problem,))
+    right = right_outcomes(exercise)
+    limit = exercise.seconds if seconds is None else seconds
+    return _decide(exercise, right, run_all(exercise, fn, seconds=limit, like=right), limit)
+
+
+def right_outcomes(exercise: Exercise) -> list[Outcome]:
+    """The oracle: computed once, then kept with the exercise."""
+    return _remembered(exercise, exercise.answer, None)
+
+
+def mistake_outcomes(exercise: Exercise, name: str) -> list[Outcome]:
+    return _remembered(exercise, exercise.wrong_answers[name], right_outcomes(exercise))
+
+
+def _remembered(exercise: Exercise, fn: Callable, like: list[Outcome] | None) -> list[Outcome]:
+    known = exercise.__dict__.setdefault("_outcomes", {})
+    if fn not in known:
+        known[fn] = run_all(exercise, fn, seconds=ORACLE_SECONDS, like=like)
+    return known[fn]
+
+
+def _decide(exercise: Exercise, right: list[Outcome], given: list[Outcome], limit: float) -> Verdict:
+    if given[0].status == "not attempted":
+        return NOT_ATTEMPTED
+    failing = next((i for i, r in enumerate(right) if i >= len(given) or not same(exercise, r, given[i])), None)
+    if failing is None:
+        return Verdict("right", tuple(_right_lines(exercise, given)))
+    mistake = recognise(exercise, given)
+    case, outcome = exercise.case_list[failing], given[failing]
+    lines = list(_mistake_lines(exercise, mistake)) + list(_failure_lines(exercise, case, right[failing], outcome, limit))
+    raised = outcome.status in ("raised", "not attempted") and not mistake
+    return Verdict("raised" if raised else "wrong", tuple(lines), mistake)
+
+
+def recognise(exercise: Exercise, given: list[Outcome]) -> str | None:
+    """The name of the wrong answer whose outcomes these are, in every case."""
+    return next((n for n in exercise.wrong_answers if all_same(exercise, mistake_outcomes(exercise, n), given)), None)
+
+
+def all_same(exercise: Exercise, wanted: list[Outcome], given: list[Outcome]) -> bool:
+    """Equal outcomes in every case; two errors must also carry the same text, or any slip would be a named mistake."""
+    texts = [(str(w.error), str(g.error)) for w, g in zip(wanted, given, strict=False) if w.error or g.error]
+    pairs = list(zip(wanted, given, strict=False))
+    return len(wanted) == len(given) and all(same(exercise, *p) for p in pairs) and all(w == g for w, g in texts)
+
+
+def same(exercise: Exercise, wanted: Outcome, given: Outcome) -> bool:
+    """Equal results, or the same type of error, and the same arguments changed."""
+    if wanted.status != given.status or wanted.changed != given.changed or wanted.status == "endless":
+        return False
+    if wanted.error is not None:
+        return isinstance(given.error, type(wanted.error))
+    if given.returned != wanted.returned and given.returned != "a value":
+        return False
+    return exercise.difference(wanted.value, given.value) is None
+
+
+def _as_function(exercise: Exercise, answer: Any) -> Any:
+    """In an exercise that asks for a value, the value itself stands for a function that returns it."""
+    return (lambda: answer) if exercise.value and not callable(answer) else answer
+
+
+def _not_callable(exercise: Exercise, fn: Any) -> str | None:
+    if callable(fn):
+        return None
+    return (
+        f"This exercise checks the function itself, and got {kind(fn)} ({short(fn)}). "
+        f'Pass its name without parentheses: check("{exercise.id}", {exercise.name}).'
+    )
+
+
+def _signature_problem(exercise: Exercise, fn: Callable) -> str | None:
+    """Missing, renamed or surplus parameters, told before the call: the error inside would name the checker's line."""
+    args, kwargs = exercise.bind(exercise.arguments(exercise.case_list[0]))
+    try:
+        inspect.signature(fn).bind(*args, **kwargs)
+    except TypeError as error:
+        wanted = ", ".join(str(p).split(":")[0].split(" =")[0] for p in _parameters(exercise.answer))
+        return f"Your function takes {_list_of(fn)}; it is called with ({wanted}): {error}. Keep the parameters of the stub."
+    except ValueError:  # a builtin without a signature: the call itself will tell
+        pass
+    return None
+
+
+def _parameters(fn: Callable) -> list[inspect.Parameter]:
+    return list(inspect.signature(fn).parameters.values())
+
+
+def _list_of(fn: Callable) -> str:
+    return f"({', '.join(p.name for p in _parameters(fn))})"
+
+
+def _right_lines(exercise: Exercise, given: list[Outcome]) -> Iterator[str]:
+    if not exercise.value:
+        yield f"Right in {len(given)} of {len(given)} cases."
+    if exercise.lesson:
+        yield exercise.lesson
+    yield from _printed(given[0])
+
+
+def _mistake_lines(exercise: Exercise, mistake: str | None) -> Iterator[str]:
+    if mistake:
+        yield f"Recognised: {mistake.replace('_', ' ')}. {exercise.message(mistake)}"
+
+
+def _failure_lines(exercise: Exercise, case: tuple, right: Outcome, given: Outcome, limit: float) -> Iterator[str]:
+    """The first failing case: what came instead of the right result, in the words that fit."""
+    call = exercise.words_of(case)
+    if given.status == "endless":
+        yield f"{call} was still running after {limit:g} s and was ended. Does every loop in it end?"
+    elif given.status == "not attempted":
+        yield f"{call} reaches a NotImplementedError: this branch is still to be written."
+    elif given.status == "raised":
+        yield f"{call} raised {type(given.error).__name__}: {given.error}"
+        yield from [given.line] * bool(given.line)
+    elif given.status == "unreadable":
+        yield f"{call}: what your function returned or left behind cannot be used: {type(given.error).__name__}: {given.error}"
+    else:
+        yield from _result_lines(exercise, call, right, given)
+    yield from _printed(given)
+
+
+def _result_lines(exercise: Exercise, call: str, right: Outcome, given: Outcome) -> Iterator[str]:
+    if right.status == "raised":
+        yield f"{call} should raise {type(right.error).__name__}, and returned {short(given.value)}"
+        return
+    if given.returned == "None" and right.returned != "None":
+        yield f"{call} returned None. {_why_none(given)}"
+        return
+    if given.returned != right.returned and given.returned in _ODD_RETURNS:
+        yield f"{call} returned {_ODD_RETURNS[given.returned]}"
+        return
+    words = exercise.difference(right.value, given.value)
+    if words:
+        yield f"{call}: {words}"
+    if given.changed != right.changed:
+        yield f"{call} changed its argument {', '.join(given.changed)}: the caller still needs it as it was. Work on a copy."
+
+
+def _why_none(given: Outcome) -> str:
+    if given.printed:
+        return "It prints its result; a caller cannot use what is only printed: return it."
+    return "Is the `return` missing, or is there a path that ends without one?"
+
+
+_ODD_RETURNS = {
+    "a generator": "a generator, which can be read only once and holds no result yet: collect it, for example with list(...).",
+    "an iterator": "an iterator, which can be read only once: collect it, for example with list(...).",
+    "a coroutine": "a coroutine: write `def`, not `async def`.",
+}
+
+
+def _printed(given: Outcome) -> Iterator[str]:
+    if given.printed.strip():
+        yield f"Printed meanwhile: {textwrap.shorten(given.printed, 90, placeholder=' ...')}"
