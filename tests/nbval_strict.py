@@ -9,8 +9,10 @@ nbval runs each shipped notebook in a kernel and compares every output with the 
 - tests are named after cell ids: `notebooks/07_schedules.ipynb::race`;
 - kernels get the environment of `notebook_tools.kernel_environment`.
 
-`COURSE_NOTEBOOKS=run` runs the cells and compares nothing: for platforms and versions other than those that stored the outputs.
+`COURSE_NOTEBOOKS=run` runs the cells and compares nothing: for platforms and versions other than those that stored
+the outputs.
 """
+
 import os
 import queue
 import re
@@ -67,12 +69,15 @@ class StrictNotebook(IPyNbFile):
             if os.environ.get("COURSE_NOTEBOOKS") == "run":
                 options["check"] = False
             yield StrictCell.from_parent(
-                self, name=cell.cell.get("id", cell.name), cell_num=cell.cell_num, cell=cell.cell, options=options)
+                self, name=cell.cell.get("id", cell.name), cell_num=cell.cell_num, cell=cell.cell, options=options
+            )
 
     def setup(self):
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        with mock.patch.dict(os.environ, kernel_environment(Path(self.folder.name))), \
-                mock.patch.object(nbval.plugin, "RunningKernel", WatchedKernel):
+        with (
+            mock.patch.dict(os.environ, kernel_environment(Path(self.folder.name))),
+            mock.patch.object(nbval.plugin, "RunningKernel", WatchedKernel),
+        ):
             super().setup()
 
     def teardown(self):
@@ -92,7 +97,9 @@ class StrictCell(IPyNbCell):
     def runtest(self):
         source = self.cell.source
         if found := UNCOMPARABLE.search(source):
-            self.fail(f"uses {found.group().strip('( ')}, whose output nbval cannot compare; show a figure, or use a live run")
+            self.fail(
+                f"uses {found.group().strip('( ')}, whose output nbval cannot compare; show a figure, or use a live run"
+            )
         if source.strip() and self.cell.execution_count is None:
             self.fail("is stored without having run, so nothing would be compared; run `python course.py run`")
         try:
@@ -123,4 +130,6 @@ class StrictCell(IPyNbCell):
 def pytest_collect_file(file_path, parent):
     """Take nbval's place for notebooks; what other plugins collect stays."""
     collected = yield
-    return [StrictNotebook.from_parent(parent, path=file_path) if type(node) is IPyNbFile else node for node in collected]
+    return [
+        StrictNotebook.from_parent(parent, path=file_path) if type(node) is IPyNbFile else node for node in collected
+    ]

@@ -1,11 +1,12 @@
 """Run the shipped notebooks and store what they printed.
 
-The notebook is the source; nothing generates it.  This file knows how to execute one in a fresh kernel, how to bring its
-outputs into one form (two executions give equal bytes), and how to store it.  What a notebook must look like is in
-`notebook_rules.py`; comparing outputs is nbval's work.
+The notebook is the source; nothing generates it. This file knows how to execute one in a fresh kernel, how to bring
+its outputs into one form (two executions give equal bytes), and how to store it. What a notebook must look like is in
+`notebook_rules.py` and `chapter_rules.py`; comparing outputs is nbval's work.
 
 Command line (used by `course.py run`): `python tests/notebook_tools.py 00 07`, or no number for all.
 """
+
 import argparse
 import os
 import re
@@ -73,7 +74,7 @@ def texts(cell: NotebookNode) -> list[str]:
 
 
 def kernel_environment(folder: Path) -> dict[str, str]:
-    """Environment of a kernel that checks the course: what it writes lands in `folder`, never beside the reader's work."""
+    """Environment of a kernel that checks the course: it writes into `folder`, never beside the reader's work."""
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(path),
@@ -88,9 +89,15 @@ def kernel_environment(folder: Path) -> dict[str, str]:
 def _client(nb: NotebookNode, cell_timeout: float) -> NotebookClient:
     """A client for the kernel of this very Python; a user's own kernelspec named python3 is not asked."""
     manager = AsyncKernelManager(kernel_name="python3", kernel_spec_manager=KernelSpecManager(kernel_dirs=[]))
-    return NotebookClient(nb, km=manager, timeout=cell_timeout, shutdown_kernel="immediate",
-                          extra_arguments=["--log-level=ERROR"],  # its warning about TCP would stand before each result
-                          store_widget_state=False, record_timing=False)
+    return NotebookClient(
+        nb,
+        km=manager,
+        timeout=cell_timeout,
+        shutdown_kernel="immediate",
+        extra_arguments=["--log-level=ERROR"],  # its warning about TCP would stand before each result
+        store_widget_state=False,
+        record_timing=False,
+    )
 
 
 def _source_line(cell: NotebookNode, traceback: str) -> str:
@@ -163,8 +170,9 @@ def _merge_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:
 def normalise(nb: NotebookNode) -> NotebookNode:
     """Bring `nb` into the form that is stored, in place, and return it.
 
-    Goes: notebook metadata but kernel and language, what a run left in cell metadata, widget views (their ids are random;
-    the words beside them stay), cuts inside a stream.  Paths of the machine stay: they are defects, and a test finds them.
+    Goes: notebook metadata but kernel and language, what a run left in cell metadata, widget views (their ids are
+    random; the words beside them stay), cuts inside a stream. Paths of the machine stay: they are defects, and a test
+    finds them.
     """
     nb.metadata = nbformat.from_dict(METADATA)
     nb.nbformat, nb.nbformat_minor = 4, 5
@@ -183,7 +191,9 @@ def normalise(nb: NotebookNode) -> NotebookNode:
 def write(nb: NotebookNode, path: Path) -> None:
     """Write `nb` to `path` whole or not at all."""
     nbformat.validate(nb)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".tmp", delete=False, encoding="utf-8", newline="\n") as file:
+    with tempfile.NamedTemporaryFile(
+        "w", dir=path.parent, suffix=".tmp", delete=False, encoding="utf-8", newline="\n"
+    ) as file:
         file.write(nbformat.writes(nb).rstrip("\n") + "\n")
     try:
         mode = path.stat().st_mode if path.exists() else 0o644

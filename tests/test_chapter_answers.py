@@ -1,7 +1,8 @@
 """The three states of a chapter's exercises: as shipped, with every answer put in, with a wrong answer put in.
 
-Each named wrong answer's own message is tested in process (test_exercises.py); here the notebook's cells run in a kernel.
+Each named wrong answer's own message is tested in process (test_exercises.py); here the cells run in a kernel.
 """
+
 import copy
 import re
 
@@ -9,7 +10,7 @@ import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 
-from tests.notebook_rules import exercise_cells, exercise_ids
+from tests.chapter_rules import exercise_cells, exercise_ids
 from tests.notebook_tools import NOTEBOOKS, code_cells, execute, read, shipped, tags
 
 WITH_EXERCISES = [path for path in shipped() if exercise_ids(read(path))]
@@ -43,7 +44,9 @@ def put_in(nb: NotebookNode, sources: dict[str, str]) -> NotebookNode:
 def wrong_source(name: str, stub: str) -> str:
     """Source that binds the stub's function to the first named wrong answer of exercise `name`."""
     function = re.search(r"^(?:def|class) (\w+)", stub, re.MULTILINE)[1]
-    return f"from course_utils.exercises import wrong_answers\n\n{function} = next(iter(wrong_answers({name!r}).values()))"
+    return (
+        f"from course_utils.exercises import wrong_answers\n\n{function} = next(iter(wrong_answers({name!r}).values()))"
+    )
 
 
 def run(nb: NotebookNode) -> dict[str, str]:
@@ -65,36 +68,53 @@ def test_shipped_chapter_is_unanswered(path):
 @pytest.mark.parametrize("path", WITH_EXERCISES, ids=lambda path: path.stem)
 def test_chapter_with_its_answers_is_right(path):
     from course_utils.exercises import answer
+
     nb = read(path)
     answered = put_in(nb, {name: answer(name).source for name in exercise_ids(nb)})
     assert run(answered) == dict.fromkeys(exercise_ids(nb), "right")
 
 
-@pytest.mark.parametrize("path", [path for path in WITH_EXERCISES if path.stem == WITH_A_WRONG_ANSWER], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in WITH_EXERCISES if path.stem == WITH_A_WRONG_ANSWER], ids=lambda path: path.stem
+)
 def test_chapter_with_a_wrong_answer_runs_on(path):
     nb = read(path)
     first, *others = exercise_ids(nb)
     stub = next(cell.source for cell in nb.cells if cell.id == f"ex-{first}")
-    assert run(put_in(nb, {first: wrong_source(first, stub)})) == {first: "wrong"} | dict.fromkeys(others, "not attempted")
+    assert run(put_in(nb, {first: wrong_source(first, stub)})) == {first: "wrong"} | dict.fromkeys(
+        others, "not attempted"
+    )
 
 
-# --- the machinery, on a chapter without torch --------------------------------------------------------------------------
+# --- the machinery, on a chapter without torch ---
+
 
 def small_chapter():
     """A chapter whose check says "right" when `double(2)` is 4; its cell without a tag must not run."""
-    check = ("try: answer = double(2)\nexcept NotImplementedError: answer = None\n"
-             "print('not attempted' if answer is None else 'right' if answer == four else 'wrong, not right')")
-    return new_notebook(cells=[
-        new_code_cell("four = 4", id="set-up", metadata={"tags": ["setup"]}),
-        new_code_cell("raise SystemError('not needed by exercises')", id="long-training"),
-        new_code_cell("def double(x):\n    raise NotImplementedError", id="ex-x-1", metadata={"tags": ["exercise"]}),
-        new_code_cell(check, id="check-x-1", metadata={"tags": ["check"]}),
-    ])
+    check = (
+        "try: answer = double(2)\nexcept NotImplementedError: answer = None\n"
+        "print('not attempted' if answer is None else 'right' if answer == four else 'wrong, not right')"
+    )
+    return new_notebook(
+        cells=[
+            new_code_cell("four = 4", id="set-up", metadata={"tags": ["setup"]}),
+            new_code_cell("raise SystemError('not needed by exercises')", id="long-training"),
+            new_code_cell(
+                "def double(x):\n    raise NotImplementedError", id="ex-x-1", metadata={"tags": ["exercise"]}
+            ),
+            new_code_cell(check, id="check-x-1", metadata={"tags": ["check"]}),
+        ]
+    )
 
 
-@pytest.mark.parametrize("source, verdict", [
-    (None, "not attempted"), ("def double(x):\n    return 2 * x", "right"), ("def double(x):\n    return 3 * x", "wrong"),
-])
+@pytest.mark.parametrize(
+    "source, verdict",
+    [
+        (None, "not attempted"),
+        ("def double(x):\n    return 2 * x", "right"),
+        ("def double(x):\n    return 3 * x", "wrong"),
+    ],
+)
 def test_verdict_follows_the_answer_that_is_put_in(source, verdict):
     assert run(put_in(small_chapter(), {"x-1": source} if source else {})) == {"x-1": verdict}
 

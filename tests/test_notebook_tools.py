@@ -1,4 +1,5 @@
 """Executing, normalising and storing notebooks, shown on small ones."""
+
 import copy
 import os
 import time
@@ -8,7 +9,18 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from tests import notebook_tools as tools
-from tests.notebook_tools import METADATA, NotebookError, chosen, execute, normalise, read, report, shipped, store, write
+from tests.notebook_tools import (
+    METADATA,
+    NotebookError,
+    chosen,
+    execute,
+    normalise,
+    read,
+    report,
+    shipped,
+    store,
+    write,
+)
 
 PICTURE = """
 from matplotlib.figure import Figure
@@ -35,11 +47,14 @@ def test_two_executions_store_equal_bytes(tmp_path):
     assert path.read_bytes() == first and b"image/png" in first
 
 
-@pytest.mark.parametrize("last, words", [
-    ("1 / 0", r"cell cell-2, line 3: `1 / 0` raised ZeroDivisionError: division by zero"),
-    ("import os; os._exit(1)", r"the kernel died while cell cell-2 ran"),
-    ("import time; time.sleep(60)", r"cell cell-2 hangs: not done after 1 s"),
-])
+@pytest.mark.parametrize(
+    "last, words",
+    [
+        ("1 / 0", r"cell cell-2, line 3: `1 / 0` raised ZeroDivisionError: division by zero"),
+        ("import os; os._exit(1)", r"the kernel died while cell cell-2 ran"),
+        ("import time; time.sleep(60)", r"cell cell-2 hangs: not done after 1 s"),
+    ],
+)
 def test_a_cell_that_fails_is_named_and_nothing_is_stored(tmp_path, last, words):
     path = tmp_path / "00_x.ipynb"
     write(notebook("a = 1", f"b = 2\n\n{last}", "c = 3"), path)
@@ -59,10 +74,10 @@ def test_only_the_chosen_cells_run_and_the_others_lose_their_outputs(tmp_path):
 
 
 def test_the_kernel_writes_beside_no_reader_and_finds_the_package(tmp_path):
-    look = "import os, course_utils\n[os.environ['COURSE_WORK'], os.environ['COURSE_PROGRESS'], os.getcwd(), os.environ['MINE']]"
+    look = "import os, course_utils\n[*map(os.environ.get, ['COURSE_WORK', 'COURSE_PROGRESS', 'MINE']), os.getcwd()]"
     nb = notebook(look)
     execute(nb, tmp_path, env={"MINE": "here"})
-    work, progress, cwd, mine = eval(nb.cells[0].outputs[0].data["text/plain"])
+    work, progress, mine, cwd = eval(nb.cells[0].outputs[0].data["text/plain"])
     assert os.path.samefile(cwd, tmp_path) and mine == "here"
     assert not os.path.exists(os.path.dirname(work)) and os.path.dirname(work) == os.path.dirname(progress)
 
@@ -70,7 +85,9 @@ def test_the_kernel_writes_beside_no_reader_and_finds_the_package(tmp_path):
 def test_normalise_joins_neighbouring_pieces_of_a_stream_and_no_others():
     nb = notebook("1")
     words = new_output("display_data", data={"text/plain": "x"})
-    pieces = [new_output("stream", name=name, text=text) for name, text in [("stdout", "a"), ("stdout", "b"), ("stderr", "c")]]
+    pieces = [
+        new_output("stream", name=name, text=text) for name, text in [("stdout", "a"), ("stdout", "b"), ("stderr", "c")]
+    ]
     nb.cells[0].outputs = [*pieces, words, new_output("stream", name="stdout", text="d")]
     assert [output.get("text", "-") for output in normalise(nb).cells[0].outputs] == ["ab", "c", "-", "d"]
 

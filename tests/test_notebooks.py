@@ -1,43 +1,51 @@
-"""The shipped notebooks keep the rules of `notebook_rules.py`; each rule is broken on purpose on a small chapter."""
+"""The shipped notebooks keep the rules of `notebook_rules.py` and `chapter_rules.py`.
+
+Each rule is broken on purpose on a small chapter, and must see it.
+"""
+
 import copy
 
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from tests import notebook_rules as rules
-from tests.notebook_tools import METADATA, NOTEBOOKS, read, shipped
+from tests import chapter_rules as teaching
+from tests import notebook_rules as form
+from tests.notebook_tools import METADATA, NOTEBOOKS, code_cells, read, shipped
+
+RULES = [*form.RULES, *teaching.RULES]
 
 SHIPPED = shipped()
-# Each cell whose output is not compared, with the cell that asserts what it shows.  Every entry is a blind spot: keep it short.
+# Each cell whose output is not compared, with the cell that asserts what it shows: blind spots, so keep the list short.
 EXEMPT: dict[str, dict[str, str]] = {}
 REQUIRED_CLAIMS = {
     "07_schedules": {"C32", "C38", "C39", "C40", "C41", "C42", "C43", "C64", "C65", "C74", "C79", "C81", "C82"},
 }
 
 
-# --- the shipped notebooks ----------------------------------------------------------------------------------------------
+# --- the shipped notebooks ---
 
-@pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.__name__)
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_notebook_keeps_the_rule(path, rule):
     assert rule(read(path), path) == []
 
 
 def test_cells_that_are_not_compared_are_exactly_those_listed_here():
-    found = {path.stem: rules.exempt(read(path)) for path in SHIPPED}
+    found = {path.stem: teaching.exempt(read(path)) for path in SHIPPED}
     assert {stem: cells for stem, cells in found.items() if cells} == EXEMPT
 
 
 def test_each_claim_is_decided_in_one_chapter():
-    told = [(name, path.stem) for path in SHIPPED for name in rules.claims(read(path))]
+    told = [(name, path.stem) for path in SHIPPED for name in teaching.claims(read(path))]
     names = [name for name, _ in told]
     assert [(name, stem) for name, stem in told if names.count(name) > 1] == []
 
 
 @pytest.mark.parametrize("stem", [path.stem for path in SHIPPED if path.stem in REQUIRED_CLAIMS])
 def test_chapter_decides_all_its_claims(stem):
-    assert REQUIRED_CLAIMS[stem] - set(rules.claims(read(NOTEBOOKS / f"{stem}.ipynb"))) == set()
+    assert REQUIRED_CLAIMS[stem] - set(teaching.claims(read(NOTEBOOKS / f"{stem}.ipynb"))) == set()
 
 
 def test_every_file_in_notebooks_is_a_chapter_with_a_number():
@@ -51,7 +59,8 @@ def test_notebooks_are_compared_strictly_by_plain_pytest(pytestconfig):
     assert "notebooks" in pytestconfig.getini("testpaths")
 
 
-# --- each rule, broken on purpose ---------------------------------------------------------------------------------------
+# --- each rule, broken on purpose ---
+
 
 def figure(words):
     picture = new_output("display_data", data={"image/png": "iVBORw0=", "text/plain": "[figure: its words follow]"})
@@ -64,15 +73,17 @@ def chapter():
     unanswered = [new_output("execute_result", data={"text/plain": "not attempted"}, execution_count=5)]
     cells = [
         new_markdown_cell("# 1. Datasets\n\nWhat is an example? You will count them. 5 minutes.", id="title"),
-        new_code_cell("from course_utils.machine import fit_threads\n\nfit_threads()", id="set-up",
-                      metadata={"tags": ["setup"]}),
+        new_code_cell(
+            "from course_utils.machine import fit_threads\n\nfit_threads()", id="set-up", metadata={"tags": ["setup"]}
+        ),
         new_markdown_cell("## Count\n\nSee [the module](../module.py#L1) and [the end](#Summary).", id="count-words"),
         new_code_cell("print(3)", id="count", outputs=stream, metadata={"tags": ["live"]}),
         new_markdown_cell("## What people say\n\n**C01.** Folders are classes.", id="claims"),
         new_code_cell("len('abc')", id="folders", outputs=figure("[figure] three bars")),
         new_markdown_cell("## Exercises", id="exercises"),
-        new_code_cell("def count(items):\n    raise NotImplementedError", id="ex-datasets-1",
-                      metadata={"tags": ["exercise"]}),
+        new_code_cell(
+            "def count(items):\n    raise NotImplementedError", id="ex-datasets-1", metadata={"tags": ["exercise"]}
+        ),
         new_code_cell("print(count)", id="check-datasets-1", outputs=unanswered, metadata={"tags": ["check"]}),
         new_code_cell("print('a hint')", id="hint-datasets-1"),
         new_markdown_cell("## Summary\n\nNext: [transforms](02_transforms.ipynb#More-of-it)", id="summary"),
@@ -82,9 +93,14 @@ def chapter():
     return nb
 
 
+def problems(nb, path):
+    """Everything that the rules find."""
+    return [f"{rule.__name__}: {problem}" for rule in RULES for problem in rule(nb, path)]
+
+
 def number(nb):
     """Give the code cells the execution counts of one run."""
-    for count, cell in enumerate(rules.code_cells(nb), start=1):
+    for count, cell in enumerate(code_cells(nb), start=1):
         cell.execution_count = count
 
 
@@ -105,35 +121,44 @@ def cell(nb, name):
 
 def say(name, text):
     """A breakage: replace the source of cell `name`."""
+
     def spoil(nb):
         cell(nb, name).source = text
+
     return spoil
 
 
 def add(name, text):
     """A breakage: add to the source of cell `name`."""
+
     def spoil(nb):
         cell(nb, name).source += text
+
     return spoil
 
 
 def tag(name, *tags):
     """A breakage: give cell `name` these tags instead of its own."""
+
     def spoil(nb):
         cell(nb, name).metadata["tags"] = list(tags)
+
     return spoil
 
 
 def put(name, *outputs):
     """A breakage: give cell `name` these outputs."""
+
     def spoil(nb):
         cell(nb, name).outputs = list(outputs)
+
     return spoil
 
 
 def rename(name, new):
     def spoil(nb):
         cell(nb, name).id = new
+
     return spoil
 
 
@@ -141,6 +166,7 @@ def drop(name):
     def spoil(nb):
         nb.cells.remove(cell(nb, name))
         number(nb)
+
     return spoil
 
 
@@ -148,12 +174,14 @@ def move_to_end(name):
     def spoil(nb):
         nb.cells.append(nb.cells.pop(nb.cells.index(cell(nb, name))))
         number(nb)
+
     return spoil
 
 
 def metadata(**entries):
     def spoil(nb):
         nb.metadata.update(nbformat.from_dict(entries))
+
     return spoil
 
 
@@ -178,22 +206,22 @@ def many_cells(nb):
 
 
 def long_cells(nb):
-    for code in rules.code_cells(nb):
+    for code in code_cells(nb):
         code.source += "\n1" * 9
 
 
 def neighbour_without_assert(nb):
-    tag("count", "live", rules.IGNORED)(nb)
+    tag("count", "live", teaching.IGNORED)(nb)
 
 
 def neighbour_with_a_constant(nb):
-    tag("count", "live", rules.IGNORED)(nb)
+    tag("count", "live", teaching.IGNORED)(nb)
     add("folders", "\nassert True")(nb)
 
 
 def neighbour_that_is_exempt(nb):
-    tag("count", "live", rules.IGNORED)(nb)
-    tag("folders", rules.IGNORED)(nb)
+    tag("count", "live", teaching.IGNORED)(nb)
+    tag("folders", teaching.IGNORED)(nb)
     add("folders", "\nassert len('abc') == 3")(nb)
 
 
@@ -207,112 +235,133 @@ def shown(**data):
 
 ERROR = new_output("error", ename="ValueError", evalue="no", traceback=[])
 WIDGET = new_output("display_data", data={"application/vnd.jupyter.widget-view+json": {"model_id": "a1"}})
-VISIBLE_FOLDERS = ["/home/someone/x.py", "/root/.cache", "/tmp/ipykernel_7/1.py", "file:///work/data", "C:\\Users\\someone",
-                   "C:\\\\Users\\\\someone", "lib/site-packages/torch", "/Users/someone", "'/tmp'"]
+VISIBLE_FOLDERS = [
+    "/home/someone/x.py",
+    "/root/.cache",
+    "/tmp/ipykernel_7/1.py",
+    "file:///work/data",
+    "C:\\Users\\someone",
+    "C:\\\\Users\\\\someone",
+    "lib/site-packages/torch",
+    "/Users/someone",
+    "'/tmp'",
+]
 
 BROKEN = [
-    (rules.valid_format, minor_version, "4.5"),
-    (rules.valid_format, broken_structure, "not valid"),
-    (rules.valid_format, metadata(kernelspec={"name": "my-env", "display_name": "mine"}), "python3"),
-    (rules.valid_format, metadata(widgets={"state": {}}), "alone"),
-    (rules.named_cells, rename("count", "3fa9c01b"), "random"),
-    (rules.named_cells, rename("count", "b2f0c1d4-1111-2222-3333-444455556666"), "random"),
-    (rules.named_cells, rename("count", "Cell_3"), "lower-case"),
-    (rules.named_cells, rename("count", "folders"), "used 2 times"),
-    (rules.executed_in_order, swap_counts, "top to bottom"),
-    (rules.executed_in_order, unrun, "top to bottom"),
-    (rules.clean_outputs, put("count", ERROR), "ValueError"),
-    (rules.clean_outputs, put("count", stream("UserWarning", "stderr")), "stderr"),
-    (rules.clean_outputs, put("count", WIDGET), "widget"),
-    (rules.clean_outputs, put("count", shown(text_html="<img src='data:image/png;base64,AA'>")), "inside HTML"),
-    (rules.clean_outputs, put("count", stream("<Thing at 0x7f3a12bc>")), "address"),
-    *[(rules.no_machine_paths, put("count", stream(f"read {name}")), "machine path") for name in VISIBLE_FOLDERS],
-    (rules.no_machine_paths, say("count", "open('/tmp/x')"), "machine path"),
-    (rules.small, put("count", stream("x" * 1_000_000)), "limit"),
-    (rules.figures_have_words, put("count", figure("[figure] three bars")[0]), "without its words"),
-    (rules.figures_have_words, put("count", *figure("[figure] ")), "without its words"),
-    (rules.figures_have_words, put("count", *figure("<Figure size 500x300>")), "without its words"),
-    (rules.links_resolve, add("count-words", " [x](../gone.py)"), "nowhere"),
-    (rules.links_resolve, add("count-words", " [x](03_sampling.ipynb)"), "nowhere"),
-    (rules.links_resolve, add("count-words", " ![x](picture.png)"), "work/"),
-    (rules.links_resolve, add("count-words", " <img src='picture.png'>"), "work/"),
-    (rules.links_resolve, add("count-words", " [x](/module.py)"), "absolute"),
-    (rules.links_resolve, add("count-words", " [x](#Gone)"), "no such heading"),
-    (rules.links_resolve, add("count-words", " [x](02_transforms.ipynb#Gone)"), "no such anchor"),
-    (rules.links_resolve, add("count-words", " [x](../module.py#L2)"), "no such anchor"),
-    (rules.ritual, say("title", "# Datasets\n\nWhat is it? 5 minutes."), "'# 1. Title'"),
-    (rules.ritual, say("title", "# 1. Datasets\n\n5 minutes."), "question"),
-    (rules.ritual, say("title", "# 1. Datasets\n\nWhat is it?"), "minutes"),
-    (rules.ritual, say("claims", "## Claims\n\nC01"), "What people say"),
-    (rules.ritual, drop("exercises"), "Exercises"),
-    (rules.ritual, drop("summary"), "Summary"),
-    (rules.ritual, add("summary", "\n\n## And more"), ""),
-    (rules.ritual, move_to_end("claims"), "in this order"),
-    (rules.ritual, tag("set-up"), "tagged setup"),
-    (rules.ritual, say("set-up", "import math\nmath.pi"), "fit_threads"),
-    (rules.ritual, tag("count"), "live"),
-    (rules.links_onward, say("summary", "## Summary"), "02_transforms"),
-    (rules.short_cells, say("count", "1\n" * 26), "26 lines"),
-    (rules.short_cells, say("count", "x = '" + "a" * 100 + "'"), "characters"),
-    (rules.short_cells, long_cells, "median"),
-    (rules.short_prose, add("count-words", " word" * 121), "words between cells set-up and count"),
-    (rules.short_prose, many_cells, "40"),
-    (rules.names_are_made, say("count", "print(later)"), "count: Undefined name `later`"),
-    (rules.names_are_made, move_to_end("ex-datasets-1"), "Undefined name `count`"),
-    (rules.names_are_made, add("set-up", "\nimport math"), "unused"),
-    *[(rules.allowed_constructs, say("count", source), why) for source, why in [
-        ("from IPython.display import clear_output", "clear_output"), ("@interact\ndef f(x): pass", "interact"),
-        ("interact(print, x=1)", "interact"), ("!pip install x", "shell"), ("x = 1\n%matplotlib inline", "magic"),
-        ("input('go on?')", "input"), ("# NBVAL_IGNORE_OUTPUT\n1", "tag"), ("plt.show()", "figures.show"),
-        ("threading.Thread(target=lambda: print(1)).start()", "thread"),
-    ]],
-    *[(rules.allowed_constructs, tag("count", "live", name), "hides") for name in rules.FORBIDDEN_TAGS],
-    (rules.exempt_cells_are_asserted, neighbour_without_assert, "asserts nothing"),
-    (rules.exempt_cells_are_asserted, neighbour_with_a_constant, "asserts nothing"),
-    (rules.exempt_cells_are_asserted, neighbour_that_is_exempt, "nor is its neighbour"),
-    (rules.exempt_cells_are_asserted, tag("count", rules.IGNORED, "asserted-by:gone"), "missing"),
-    (rules.exempt_cells_are_asserted, tag("hint-datasets-1", rules.IGNORED), "missing"),
-    (rules.exercises_complete, drop("ex-datasets-1"), "datasets-1"),
-    (rules.exercises_complete, rename("ex-datasets-1", "ex-datasets-2"), "datasets-1"),
-    (rules.exercises_complete, drop("check-datasets-1"), "in this order"),
-    (rules.exercises_complete, move_to_end("ex-datasets-1"), "in this order"),
-    (rules.exercises_complete, tag("check-datasets-1"), "lacks the tag"),
-    (rules.exercises_complete, put("check-datasets-1", stream("right")), "shipped with an answer"),
-    (rules.exercises_stand_alone, say("check-datasets-1", "print(count, width)"), "width"),
-    (rules.claims_decided, say("claims", "## What people say\n\nC85 and C01"), "C85"),
-    (rules.claims_decided, say("claims", "## What people say\n\nC1"), "C1 is none"),
-    (rules.claims_decided, drop("folders"), "no cell decides"),
+    (form.valid_format, minor_version, "4.5"),
+    (form.valid_format, broken_structure, "not valid"),
+    (form.valid_format, metadata(kernelspec={"name": "my-env", "display_name": "mine"}), "python3"),
+    (form.valid_format, metadata(widgets={"state": {}}), "alone"),
+    (form.named_cells, rename("count", "3fa9c01b"), "random"),
+    (form.named_cells, rename("count", "b2f0c1d4-1111-2222-3333-444455556666"), "random"),
+    (form.named_cells, rename("count", "Cell_3"), "lower-case"),
+    (form.named_cells, rename("count", "folders"), "used 2 times"),
+    (form.executed_in_order, swap_counts, "top to bottom"),
+    (form.executed_in_order, unrun, "top to bottom"),
+    (form.clean_outputs, put("count", ERROR), "ValueError"),
+    (form.clean_outputs, put("count", stream("UserWarning", "stderr")), "stderr"),
+    (form.clean_outputs, put("count", WIDGET), "widget"),
+    (form.clean_outputs, put("count", shown(text_html="<img src='data:image/png;base64,AA'>")), "inside HTML"),
+    (form.clean_outputs, put("count", stream("<Thing at 0x7f3a12bc>")), "address"),
+    *[(form.no_machine_paths, put("count", stream(f"read {name}")), "machine path") for name in VISIBLE_FOLDERS],
+    (form.no_machine_paths, say("count", "open('/tmp/x')"), "machine path"),
+    (form.small, put("count", stream("x" * 1_000_000)), "limit"),
+    (form.figures_have_words, put("count", figure("[figure] three bars")[0]), "without its words"),
+    (form.figures_have_words, put("count", *figure("[figure] ")), "without its words"),
+    (form.figures_have_words, put("count", *figure("<Figure size 500x300>")), "without its words"),
+    (form.links_resolve, add("count-words", " [x](../gone.py)"), "nowhere"),
+    (form.links_resolve, add("count-words", " [x](03_sampling.ipynb)"), "nowhere"),
+    (form.links_resolve, add("count-words", " ![x](picture.png)"), "work/"),
+    (form.links_resolve, add("count-words", " <img src='picture.png'>"), "work/"),
+    (form.links_resolve, add("count-words", " [x](/module.py)"), "absolute"),
+    (form.links_resolve, add("count-words", " [x](#Gone)"), "no such heading"),
+    (form.links_resolve, add("count-words", " [x](02_transforms.ipynb#Gone)"), "no such anchor"),
+    (form.links_resolve, add("count-words", " [x](../module.py#L2)"), "no such anchor"),
+    (teaching.ritual, say("title", "# Datasets\n\nWhat is it? 5 minutes."), "'# 1. Title'"),
+    (teaching.ritual, say("title", "# 1. Datasets\n\n5 minutes."), "question"),
+    (teaching.ritual, say("title", "# 1. Datasets\n\nWhat is it?"), "minutes"),
+    (teaching.ritual, say("claims", "## Claims\n\nC01"), "What people say"),
+    (teaching.ritual, drop("exercises"), "Exercises"),
+    (teaching.ritual, drop("summary"), "Summary"),
+    (teaching.ritual, add("summary", "\n\n## And more"), ""),
+    (teaching.ritual, move_to_end("claims"), "in this order"),
+    (teaching.ritual, tag("set-up"), "tagged setup"),
+    (teaching.ritual, say("set-up", "import math\nmath.pi"), "fit_threads"),
+    (teaching.ritual, tag("count"), "live"),
+    (teaching.links_onward, say("summary", "## Summary"), "02_transforms"),
+    (teaching.short_cells, say("count", "1\n" * 26), "26 lines"),
+    (teaching.short_cells, say("count", "x = '" + "a" * 100 + "'"), "characters"),
+    (teaching.short_cells, long_cells, "median"),
+    (teaching.short_prose, add("count-words", " word" * 121), "words between cells set-up and count"),
+    (teaching.short_prose, many_cells, "40"),
+    (form.names_are_made, say("count", "print(later)"), "count: Undefined name `later`"),
+    (form.names_are_made, move_to_end("ex-datasets-1"), "Undefined name `count`"),
+    (form.names_are_made, add("set-up", "\nimport math"), "unused"),
+    *[
+        (form.allowed_constructs, say("count", source), why)
+        for source, why in [
+            ("from IPython.display import clear_output", "clear_output"),
+            ("@interact\ndef f(x): pass", "interact"),
+            ("interact(print, x=1)", "interact"),
+            ("!pip install x", "shell"),
+            ("x = 1\n%matplotlib inline", "magic"),
+            ("input('go on?')", "input"),
+            ("# NBVAL_IGNORE_OUTPUT\n1", "tag"),
+            ("plt.show()", "figures.show"),
+            ("threading.Thread(target=lambda: print(1)).start()", "thread"),
+        ]
+    ],
+    *[(form.allowed_constructs, tag("count", "live", name), "hides") for name in form.FORBIDDEN_TAGS],
+    (teaching.exempt_cells_are_asserted, neighbour_without_assert, "asserts nothing"),
+    (teaching.exempt_cells_are_asserted, neighbour_with_a_constant, "asserts nothing"),
+    (teaching.exempt_cells_are_asserted, neighbour_that_is_exempt, "nor is its neighbour"),
+    (teaching.exempt_cells_are_asserted, tag("count", teaching.IGNORED, "asserted-by:gone"), "missing"),
+    (teaching.exempt_cells_are_asserted, tag("hint-datasets-1", teaching.IGNORED), "missing"),
+    (teaching.exercises_complete, drop("ex-datasets-1"), "datasets-1"),
+    (teaching.exercises_complete, rename("ex-datasets-1", "ex-datasets-2"), "datasets-1"),
+    (teaching.exercises_complete, drop("check-datasets-1"), "in this order"),
+    (teaching.exercises_complete, move_to_end("ex-datasets-1"), "in this order"),
+    (teaching.exercises_complete, tag("check-datasets-1"), "lacks the tag"),
+    (teaching.exercises_complete, put("check-datasets-1", stream("right")), "shipped with an answer"),
+    (teaching.exercises_stand_alone, say("check-datasets-1", "print(count, width)"), "width"),
+    (teaching.claims_decided, say("claims", "## What people say\n\nC85 and C01"), "C85"),
+    (teaching.claims_decided, say("claims", "## What people say\n\nC1"), "C1 is none"),
+    (teaching.claims_decided, drop("folders"), "no cell decides"),
 ]
 
 
 def test_small_chapter_keeps_every_rule(course):
-    assert rules.problems(chapter(), course) == []
+    assert problems(chapter(), course) == []
 
 
 def test_every_rule_is_broken_on_purpose_below():
-    assert {rule for rule, _, _ in BROKEN} == set(rules.RULES)
+    assert {rule for rule, _, _ in BROKEN} == set(RULES)
 
 
-@pytest.mark.parametrize("rule, spoil, words", BROKEN, ids=[f"{rule.__name__}-{i}" for i, (rule, _, _) in enumerate(BROKEN)])
+@pytest.mark.parametrize(
+    "rule, spoil, words", BROKEN, ids=[f"{rule.__name__}-{i}" for i, (rule, _, _) in enumerate(BROKEN)]
+)
 def test_rule_sees_the_defect(course, rule, spoil, words):
     nb = chapter()
     spoil(nb)
     assert words in "\n".join(rule(nb, course)) and rule(nb, course) != []
 
 
-@pytest.mark.parametrize("text", ["../work/", "work/01_datasets.ipynb", "https://host/home/x", "and/or", "/dev/shm", "10 items/work"])
+@pytest.mark.parametrize(
+    "text", ["../work/", "work/01_datasets.ipynb", "https://host/home/x", "and/or", "/dev/shm", "10 items/work"]
+)
 def test_harmless_text_is_no_machine_path(course, text):
     nb = chapter()
     put("count", stream(text))(nb)
-    assert rules.no_machine_paths(nb, course) == []
+    assert form.no_machine_paths(nb, course) == []
 
 
 def test_an_exempt_cell_with_an_asserting_neighbour_is_fine(course):
     nb = chapter()
-    tag("count", "live", rules.IGNORED, "asserted-by:hint-datasets-1")(nb)
+    tag("count", "live", teaching.IGNORED, "asserted-by:hint-datasets-1")(nb)
     add("hint-datasets-1", "\nassert len('abc') == 3")(nb)
-    assert rules.exempt_cells_are_asserted(nb, course) == []
-    assert rules.exempt(nb) == {"count": "hint-datasets-1"}
+    assert teaching.exempt_cells_are_asserted(nb, course) == []
+    assert teaching.exempt(nb) == {"count": "hint-datasets-1"}
 
 
 def test_chapter_00_needs_no_claims_and_no_exercises(course):
@@ -323,4 +372,4 @@ def test_chapter_00_needs_no_claims_and_no_exercises(course):
     nbformat.write(chapter(), course)
     say("summary", "## Summary\n\n[datasets](01_datasets.ipynb)")(nb)
     number(nb)
-    assert rules.problems(nb, first) == []
+    assert problems(nb, first) == []
