@@ -3,9 +3,9 @@
     python -m course_utils.data.make_fashion_part FOLDER [OUTPUT]
 
 FOLDER holds `train-images-idx3-ubyte.gz`, `train-labels-idx1-ubyte.gz`, `t10k-images-idx3-ubyte.gz` and
-`t10k-labels-idx1-ubyte.gz`, as Debian's package `dataset-fashion-mnist` installs them in
-/usr/share/datasets/fashion-mnist. The part is the first 1,000 (test: 200) items of each class, in the order of the file,
-so two people who run this get the same arrays.
+`t10k-labels-idx1-ubyte.gz`: with Debian's package `dataset-fashion-mnist`, /usr/share/datasets/fashion-mnist. The part
+is the first 1,000 (test: 200) items of each class, in the order of the file, so two people who run this get the same
+arrays.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def read_idx(path: Path) -> np.ndarray:
     """
     raw = gzip.decompress(Path(path).read_bytes())
     if raw[:3] != b"\x00\x00\x08":
-        raise ValueError(f"{path}: an IDX file of unsigned bytes starts with 00 00 08, this one with {raw[:3].hex(' ')}")
+        raise ValueError(
+            f"{path}: an IDX file of unsigned bytes starts with 00 00 08, this one with {raw[:3].hex(' ')}"
+        )
     shape = tuple(np.frombuffer(raw, ">u4", count=raw[3], offset=4).tolist())
     values = np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3])
     if values.size != np.prod(shape):

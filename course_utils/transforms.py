@@ -1,0 +1,199 @@
+"""Transforms: of one image, of a whole batch, and two views of one dataset.
+
+A batch transform takes (images, targets, key) and draws from the key alone. Nothing here knows a loader or a model.
+torchvision takes seconds to import, so only the functions that need it do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.nn.functional import pad
+from torch.utils.data import Dataset, Subset, default_collate
+
+from course_utils.channel_statistics import ChannelStats, channel_stats
+from course_utils.datasets import keyed_examples, run_batch_transform
+from course_utils.randomness import BatchKey, keyed_uniform
+
+__all__ = [
+    "ChannelStats", "ComposeBatch", "ToFloat", "channel_stats", "crop_flip", "eval_transform", "train_transform",
+    "with_transform",
+]  # fmt: skip
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+Statistic = float | Sequence[float] | torch.Tensor
+
+
+def crop_flip(images: torch.Tensor, targets: torch.Tensor, key: BatchKey, *, padding: int = 4) -> Batch:
+    """Pad with zeros, crop back to the old size at a random place, mirror every second image; a whole batch at once.
+
+    images  : uint8 or float (B, C, H, W), in the order of `key`
+    padding : pixels added on each side; the crop moves by -padding .. padding in both directions
+    returns : images of the same shape and dtype, new memory; `targets` as they came
+    raises  : ValueError for another shape, a key of another length, a negative padding
+
+    A function of (seed, epoch, index, repeat): the same pixels for any batch size, rank or worker. Crop and flip have
+    streams of their own. Zero is black for images in [0, 1]: crop before you normalise.
+
+    Source: the augmentation of He et al. (arXiv:1512.03385), section 4.2.
+    """
+    if images.dim() != 4 or len(images) != len(key) or padding < 0:
+        raise ValueError(
+            "crop_flip needs images (B, C, H, W), a key of B examples and padding >= 0; "
+            f"got {tuple(images.shape)}, {len(key)} examples, padding={padding}"
+        )
+    batch, channels, height, width = images.shape
+    shift = (keyed_uniform(key, 2, stream="crop") * (2 * padding + 1)).long()
+    mirror = keyed_uniform(key, 1, stream="flip") < 0.5
+    rows = shift[:, :1] + torch.arange(height)
+    columns = torch.arange(width)
+    columns = shift[:, 1:] + torch.where(mirror, columns.flip(0), columns)
+    padded = pad(images, (padding,) * 4)
+    examples, planes = torch.arange(batch)[:, None, None, None], torch.arange(channels)[:, None, None]
+    return padded[examples, planes, rows[:, None, :, None], columns[:, None, None, :]], targets
+
+
+crop_flip.keyed = True
+
+
+class ToFloat:
+    """Batch transform: uint8 images to float32 in [0, 1], then (x - mean) / std. Draws nothing; picklable.
+
+    mean, std : in [0, 1] units, one number or one a channel, as `channel_stats` gives them; both or neither
+    raises    : ValueError for only one of them, a std of 0; when called, for images that are neither uint8 nor float
+    """
+
+    keyed = True
+
+    def __init__(self, mean: Statistic | None = None, std: Statistic | None = None) -> None:
+        if (mean is None) != (std is None):
+            raise ValueError(f"ToFloat needs mean and std, or neither; got mean={mean}, std={std}")
+        self.mean, self.std = (None, None) if mean is None else (_per_channel(mean), _per_channel(std))
+        if self.std is not None and not (self.std > 0).all():
+            raise ValueError(f"std must be above 0 in every channel, got {self.std.flatten().tolist()}")
+
+    def __call__(self, images: torch.Tensor, targets: torch.Tensor, key: BatchKey | None = None) -> Batch:
+        scaled = _unit_range(images).float()
+        return (scaled if self.mean is None else (scaled - self.mean) / self.std), targets
+
+
+def _per_channel(values: Statistic) -> torch.Tensor:
+    return torch.as_tensor(values, dtype=torch.float32).reshape(-1, 1, 1)
+
+
+def _unit_range(images: torch.Tensor) -> torch.Tensor:
+    """uint8 divided by 255; floats as they are."""
+    if images.dtype == torch.uint8:
+        return images.float() / 255
+    if not images.is_floating_point():
+        raise ValueError(
+            f"images must be uint8 (0 .. 255) or float (0 .. 1), got {images.dtype}: its range is not known"
+        )
+    return images
+
+
+class ComposeBatch:
+    """Batch transforms one after the other, as `v2.Compose` does for images; picklable where they are."""
+
+    def __init__(self, *batch_transforms: Callable) -> None:
+        self.batch_transforms = batch_transforms
+
+    def __call__(self, images: torch.Tensor, targets: torch.Tensor, key: BatchKey) -> Batch:
+        for batch_transform in self.batch_transforms:
+            images, targets = batch_transform(images, targets, key)
+        return images, targets
+
+    @property
+    def keyed(self) -> bool:
+        """Whether all of them draw from the key alone; see `datasets.run_batch_transform`."""
+        return all(getattr(getattr(each, "func", each), "keyed", False) for each in self.batch_transforms)
+
+
+class TransformedDataset(Dataset):
+    """A dataset of (image, target) with a transform after what it does itself. Made by `with_transform`."""
+
+    def __init__(self, dataset: Dataset, transform: Callable | None) -> None:
+        self.dataset, self.transform = dataset, transform
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        image, target = self.dataset[index]
+        return (image if self.transform is None else self.transform(image)), target
+
+
+class BatchTransformedDataset(TransformedDataset):
+    """The same with a batch transform: it makes whole batches from keys, so that the loader keeps the transform."""
+
+    def __init__(self, dataset: Dataset, transform: Callable | None, batch_transform: Callable) -> None:
+        super().__init__(dataset, transform)
+        self.batch_transform = batch_transform
+
+    def take(self, key: BatchKey) -> Batch:
+        """The batch that `key` names, as `ArrayDataset.take` makes it."""
+        if len(key) == 0:
+            images, targets = self.take(replace(key, indices=[0], repeats=None))
+            return images[:0], targets[:0]
+        return run_batch_transform(self.batch_transform, *default_collate(keyed_examples(key, self.__getitem__)), key)
+
+
+def with_transform(
+    dataset: Dataset, transform: Callable | None = None, *, batch_transform: Callable | None = None
+) -> Dataset:
+    """Another view of a dataset: the same examples, with these transforms. The dataset itself is not changed.
+
+    dataset : of (image, target). A `Subset` gives a `Subset` of the view. `ArrayDataset` (whatever has
+              `replace_transforms`) gets these instead of its own; any other keeps its own, and these come after
+    returns : a dataset with the same indices; it has `take` where the dataset has it or a batch_transform is given
+
+    So one split has two views: `with_transform(train_part, augment)` and `with_transform(val_part, plain)`. Setting
+    `subset.transform` does nothing, and `subset.dataset.transform` changes both parts.
+    """
+    if isinstance(dataset, Subset):
+        return Subset(with_transform(dataset.dataset, transform, batch_transform=batch_transform), dataset.indices)
+    if hasattr(dataset, "replace_transforms"):
+        return dataset.replace_transforms(transform, batch_transform)
+    if batch_transform is not None:
+        return BatchTransformedDataset(dataset, transform, batch_transform)
+    return TransformedDataset(dataset, transform)
+
+
+def train_transform(size: int, *, mean: Statistic | None = None, std: Statistic | None = None) -> Callable:
+    """A torchvision v2 pipeline for training: a random part of the image at `size` x `size`, mirrored at random.
+
+    size      : height and width of the result, in pixels
+    mean, std : normalise with these where given
+    returns   : image (uint8 (C, H, W), or a PIL image) -> float32 (C, size, size) in [0, 1] or normalised
+
+    The part covers 60 to 100 % of the area: the default, from 8 %, often shows no item at all.
+    """
+    from torchvision.transforms import v2
+
+    return _pipeline([v2.RandomResizedCrop(size, scale=(0.6, 1.0)), v2.RandomHorizontalFlip()], mean, std)
+
+
+def eval_transform(size: int, *, mean: Statistic | None = None, std: Statistic | None = None) -> Callable:
+    """The pipeline for evaluation, without chance: shorter side to `size`, then the central square.
+
+    Of an image twice as wide as high it cuts off a quarter on each side. Arguments and result as in `train_transform`.
+    """
+    from torchvision.transforms import v2
+
+    return _pipeline([v2.Resize(size), v2.CenterCrop(size)], mean, std)
+
+
+def _pipeline(steps: list[Callable], mean: Statistic | None, std: Statistic | None) -> Callable:
+    from torchvision.transforms import v2
+
+    if (mean is None) != (std is None):
+        raise ValueError(f"need mean and std, or neither; got mean={mean}, std={std}")
+    normalize = [] if mean is None else [v2.Normalize(_as_list(mean), _as_list(std))]
+    return v2.Compose([v2.ToImage(), *steps, v2.ToDtype(torch.float32, scale=True), *normalize, v2.ToPureTensor()])
+
+
+def _as_list(values: Statistic) -> list[float]:
+    return torch.as_tensor(values, dtype=torch.float64).reshape(-1).tolist()
