@@ -1,0 +1,31 @@
+"""Knobs for live experiments: a widget where there is ipywidgets, else an object with the same `.value`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+try:
+    import ipywidgets as widgets
+except ImportError:  # a front end without widgets: every lab then shows its still twin
+    widgets = None
+
+_WIDE = {"description_width": "initial"}  # a label is never cut
+
+
+def choice(label: str, options: Sequence | Mapping, value: Any) -> Any:
+    """A dropdown; without ipywidgets an object that has only `.value`."""
+    if widgets is None:
+        return SimpleNamespace(value=value)
+    return widgets.Dropdown(description=label, options=options, value=value, style=_WIDE)
+
+
+def number(label: str, value: float, *, low: float, high: float, step: float) -> Any:
+    """A slider, for int when all four are int; without ipywidgets an object that has only `.value`."""
+    if widgets is None:
+        return SimpleNamespace(value=value)
+    whole = all(isinstance(part, int) for part in (value, low, high, step))
+    kind = widgets.IntSlider if whole else widgets.FloatSlider
+    looks = {} if whole else {"readout_format": ".3g"}
+    return kind(value, min=low, max=high, step=step, description=label, style=_WIDE, **looks)

@@ -1,0 +1,213 @@
+"""A live run on the page: knobs, Train / Stop / From the start, progress, a curve, a goal, a still twin below.
+
+The numbers come from the run's iterator; this module shows them. Without ipywidgets the still twin stands alone.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from typing import NamedTuple
+
+from course_utils import figures
+from course_utils.labs.background import BackgroundRun, Point
+from course_utils.labs.curves import curve_svg
+from course_utils.labs.knobs import widgets
+
+_VIEW = "application/vnd.jupyter.widget-view+json"
+_NUMBERS = "font-variant-numeric:tabular-nums"  # digits of equal width: nothing moves while they count
+
+
+class Goal(NamedTuple):
+    """What the reader tries to reach: a sentence with a number in it, and the point that reaches it."""
+
+    text: str
+    reached: Callable[[Point], bool]
+
+
+class Still(NamedTuple):
+    """The twin that stays: a figure of the same run made in the cell, and its words."""
+
+    fig: object
+    alt: str
+
+    def show(self) -> None:
+        figures.show(self.fig, self.alt)
+
+
+_on_page: dict[str, LiveRun] = {}  # by name: the lab that its cell showed last
+
+
+class LiveRun:
+    """A live experiment; as the last expression of a cell it is shown.
+
+    name    : whose it is; another of this name (the cell is run again) stops and removes the one before
+    factory : no arguments; reads the knobs, builds, returns an iterator of `Point` (see `BackgroundRun`)
+    title, xlabel, ylabel, y_range : of the curve (see `curve_svg`)
+    still   : shown below the controls, and alone where ipywidgets is absent
+    knobs   : widgets whose values the factory reads at the start of a run
+    goal    : what to reach; judged at every point, and kept until the run begins again
+
+    `.run` is the `BackgroundRun`; `.box` the widget, None without ipywidgets.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        factory: Callable[[], Iterator[Point]],
+        *,
+        title: str,
+        ylabel: str,
+        still: Still,
+        xlabel: str = "step",
+        y_range: tuple[float, float] | None = None,
+        knobs: Sequence = (),
+        goal: Goal | None = None,
+    ) -> None:
+        self.name, self.still, self.goal, self.knobs = name, still, goal, list(knobs)
+        self._labels = {"title": title, "xlabel": xlabel, "ylabel": ylabel, "y_range": y_range}
+        self.run = BackgroundRun(factory, on_change=self._draw)
+        self.box = None
+        self._begin()
+        _replace(self)
+        if widgets is not None:
+            self._make_widgets()
+            self._draw()
+
+    def _begin(self) -> None:
+        self._judged, self.reached, self._knobs_moved = 0, False, False
+
+    def _make_widgets(self) -> None:
+        self.train = _button("Train", "play", "Train, or go on where it stopped", self._on_train)
+        self.halt = _button("Stop", "stop", "Stop after the step in hand", lambda: self.run.stop(wait=False))
+        self.again = _button(
+            "From the start", "refresh", "Forget this run, train from step 0", self._on_again
+        )
+        self.status, self.figure, self.note = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self.figure.layout.min_height = "304px"
+        knobs = widgets.HBox(self.knobs, layout={"flex_flow": "row wrap"})
+        buttons = widgets.HBox([self.train, self.halt, self.again])
+        rows = [knobs] * bool(self.knobs) + [buttons, self.status, self.figure, self.note]
+        self.box = widgets.VBox(rows)
+        self._own = [knobs, buttons, *buttons.children, *rows[-3:], self.box]
+        for knob in self.knobs:
+            knob.observe(self._on_knob, "value")
+
+    def _on_train(self) -> None:
+        self.run.start()
+
+    def _on_again(self) -> None:
+        self.run.reset()
+        self.run.start()
+
+    def _on_knob(self, _change) -> None:
+        self._knobs_moved = bool(self.run.points)
+        self._draw()
+
+    def series(self) -> dict[str, list[tuple[float, float]]]:
+        """The lines so far: name -> [(step, value)]."""
+        lines: dict[str, list[tuple[float, float]]] = {}
+        for point in tuple(self.run.points):
+            for name, value in point.values.items():
+                lines.setdefault(name, []).append((point.step, value))
+        return lines
+
+    def _judge(self) -> None:
+        points = tuple(self.run.points)
+        if self.goal is not None:
+            self.reached = self.reached or any(self.goal.reached(point) for point in points[self._judged :])
+        self._judged = len(points)
+
+    def _draw(self) -> None:
+        """Set the widgets' values from the run's state: all that the run's thread ever touches."""
+        if self.run.state == "ready":
+            self._begin()
+        self._judge()
+        if self.box is None:
+            return
+        state, last = self.run.state, self.run.points[-1] if self.run.points else None
+        words = progress_words(state, last)
+        self.status.value = f'<span style="{_NUMBERS}">{escape(words)}</span>'
+        x_max = last.total if last else 1
+        self.figure.value = curve_svg(self.series(), x_max=x_max, words=words, **self._labels)
+        self.note.value = self._goal_html() + self._hint_html() + error_html(self.run.error)
+        self.train.disabled = state in ("running", "finished", "failed")
+        self.train.description = "Go on" if state == "stopped" else "Train"
+        self.halt.disabled = state != "running"
+        self.again.disabled = state == "ready"
+
+    def _goal_html(self) -> str:
+        if self.goal is None:
+            return ""
+        icon, verdict = ("\u2713", "reached") if self.reached else ("\u25cb", "not reached yet")
+        return f"<div><b>Goal:</b> {escape(self.goal.text)} &nbsp;<b>{icon} {verdict}</b></div>"
+
+    def _hint_html(self) -> str:
+        return "<div>A setting has changed: <i>From the start</i> uses it.</div>" if self._knobs_moved else ""
+
+    def __repr__(self) -> str:
+        return (
+            f"[live experiment {self.name}: controls in JupyterLab with ipywidgets; a still picture follows]"
+        )
+
+    def _ipython_display_(self) -> None:
+        """The controls, then the still twin, as outputs of their own: a saved notebook keeps the picture."""
+        data: dict = {"text/plain": repr(self)}
+        if self.box is not None:
+            data[_VIEW] = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
+        figures.publish(data)
+        self.still.show()
+
+    def close(self, *, keep: Sequence = ()) -> None:
+        """Stop the run and remove its widgets, knobs included but for those in `keep`."""
+        self.run.stop()
+        if self.box is None:
+            return
+        for knob in self.knobs:
+            knob.unobserve(self._on_knob, "value")
+        keep_ids = {id(knob) for knob in keep}
+        for part in [*self._own, *(knob for knob in self.knobs if id(knob) not in keep_ids)]:
+            for trait in ("layout", "style"):
+                if getattr(part, trait, None) is not None:
+                    getattr(part, trait).close()
+            part.close()
+        self.box = None
+
+
+def _replace(lab: LiveRun) -> None:
+    former = _on_page.get(lab.name)
+    if former is not None:
+        former.close(keep=lab.knobs)
+    _on_page[lab.name] = lab
+
+
+def _button(words: str, icon: str, tooltip: str, act: Callable[[], None]):
+    button = widgets.Button(description=words, icon=icon, tooltip=tooltip)
+    button.on_click(lambda _button: act())
+    return button
+
+
+_STATES = {"running": "training", "stopped": "stopped", "finished": "finished", "failed": "ended by an error"}
+
+
+def progress_words(state: str, last: Point | None) -> str:
+    """How far the run is, in one line: "training: step 320 of 624, training loss 0.41"."""
+    if last is None:
+        return _STATES.get(state, "ready: press Train")
+    numbers = [f"{name} {value:.3f}" for name, value in (*last.values.items(), *last.notes.items())]
+    return ", ".join([f"{_STATES[state]}: step {last.step} of {last.total}", *numbers])
+
+
+def error_html(error: BaseException | None) -> str:
+    """An error as the reader sees it: type and message, and on demand where it came from."""
+    if error is None:
+        return ""
+    brief = escape("".join(traceback.format_exception_only(error)).strip())
+    whole = escape("".join(traceback.format_exception(error)))
+    style = f"border-left:4px solid {figures.WRONG};padding-left:8px"
+    return (
+        f'<div role="alert" class="live-error" style="{style}">'
+        f'<b>\u2717 The run ended with an error.</b><pre style="white-space:pre-wrap">{brief}</pre>'
+        f"<details><summary>Where</summary><pre>{whole}</pre></details></div>"
+    )
