@@ -21,7 +21,7 @@ MACHINE_PATH = re.compile(
     r"(?<![\w.~-])/(?:home|root|tmp|work|workspace|Users|opt|mnt|var|private)(?=/|\b)"
     r"|\b[A-Za-z]:\\+Users|site-packages|dist-packages|ipykernel_\d+"
 )
-MEANINGFUL_ID = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
+MEANINGFUL_ID = re.compile(r"[a-z][a-z0-9_]*(?:-[a-z0-9_]+)*")
 RANDOM_ID = re.compile(r"[0-9a-f]{8}(?:-?[0-9a-f]{4}){0,3}(?:-?[0-9a-f]{12})?")
 LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)|(?:href|src)\s*=\s*[\"']([^\"']+)[\"']")
 

@@ -15,16 +15,16 @@ from tests.notebook_tools import NOTEBOOKS, code_cells, execute, read, shipped, 
 
 WITH_EXERCISES = [path for path in shipped() if exercise_ids(read(path))]
 WITH_A_WRONG_ANSWER = "07_schedules"
-STATUS = re.compile(r"\b(not attempted|right|wrong|raised)\b")
+STATUS = re.compile(r"\W*(not attempted|right|wrong|raised)\b")  # a report begins with a sign and its status
 
 
 def verdicts(nb: NotebookNode) -> dict[str, str]:
-    """What each check cell says: {"schedules-1": "right"}; the first status word of its text, "" if it has none."""
+    """What each check cell says: {"schedules-1": "right"}; the status its text begins with, "" without one."""
     found = {}
     for cell in code_cells(nb):
         if "check" in tags(cell):
             text = "".join(output.get("data", {}).get("text/plain", output.get("text", "")) for output in cell.outputs)
-            status = STATUS.search(text)
+            status = STATUS.match(text)
             found[cell.id.removeprefix("check-")] = status[1] if status else ""
     return found
 
@@ -56,7 +56,7 @@ def run(nb: NotebookNode) -> dict[str, str]:
 
 
 def test_every_chapter_from_01_on_is_tested_with_its_answers():
-    assert [path.stem for path in WITH_EXERCISES] == [path.stem for path in shipped() if int(path.name[:2]) > 0]
+    assert {path.stem for path in shipped() if int(path.name[:2]) > 0} <= {path.stem for path in WITH_EXERCISES}
 
 
 @pytest.mark.parametrize("path", WITH_EXERCISES, ids=lambda path: path.stem)
