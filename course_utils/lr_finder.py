@@ -5,7 +5,9 @@ It knows a model, an optimizer and batches. `schedules` re-exports its names.
 
 from __future__ import annotations
 
+import copy
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -35,27 +37,24 @@ class LRRange(NamedTuple):
     diverged: bool
 
 
-def _copied(value: Any) -> Any:
-    return value.clone() if isinstance(value, torch.Tensor) else value
-
-
 @contextmanager
 def no_trace(model: nn.Module, optimizer: Optimizer) -> Iterator[None]:
     """Train inside the block as you like: weights, buffers, gradients, modes, optimizer and generators are put back.
 
-    Also on an exception. Works in place: whoever holds a tensor of the model holds the old values again.
+    Also on an exception. Works in place: whoever holds a tensor of the model or optimizer holds the old values again.
     """
     held = [param for group in optimizer.param_groups for param in group["params"]]
-    tensors = {id(t): t for t in [*model.parameters(), *model.buffers(), *held]}.values()
+    tensors = list({id(t): t for t in [*model.parameters(), *model.buffers(), *held]}.values())
     values, grads = [t.detach().clone() for t in tensors], [t.grad for t in tensors]
-    modes = [(module, module.training) for module in model.modules()]
-    state, flag = optimizer.state, getattr(optimizer, "_opt_called", None)
-    groups = [{name: _copied(value) for name, value in g.items() if name != "params"} for g in optimizer.param_groups]
-    optimizer.state = type(state)(dict)
-    for key, entries in state.items():
-        optimizer.state[key] = {name: _copied(value) for name, value in entries.items()}
-    devices = sorted({t.get_device() for t in tensors if t.is_cuda})
+    modules = [(module, module.training, dict(module._buffers)) for module in model.modules()]
+    state, groups = optimizer.state, [dict(group) for group in optimizer.param_groups]
+    flag = getattr(optimizer, "_opt_called", None)
+    # training gets copies of what the optimizer holds; the originals come back
+    optimizer.state = defaultdict(dict, {param: copy.deepcopy(entries) for param, entries in state.items()})
+    for group in optimizer.param_groups:
+        group.update(copy.deepcopy({name: value for name, value in group.items() if name != "params"}))
     try:
+        devices = sorted({t.get_device() for t in tensors if t.is_cuda})
         with torch.random.fork_rng(devices=devices), isolated_rng():
             for tensor in tensors:
                 tensor.grad = None
@@ -65,10 +64,12 @@ def no_trace(model: nn.Module, optimizer: Optimizer) -> Iterator[None]:
             for tensor, value, grad in zip(tensors, values, grads, strict=True):
                 tensor.copy_(value)
                 tensor.grad = grad
-        for module, mode in modes:
+        for module, mode, buffers in modules:
             module.training = mode
+            module._buffers.update(buffers)  # a buffer may have been replaced, not changed
         optimizer.state = state
         for group, saved in zip(optimizer.param_groups, groups, strict=True):
+            group.clear()
             group.update(saved)
         if flag is not None:
             optimizer._opt_called = flag  # a scheduler's note that a step was made; ours do not count
@@ -92,7 +93,7 @@ def _endless(loader: Iterable) -> Iterator[Iterator[Any]]:
             if not given:
                 raise ValueError("find_lr: the loader gives no batch")
 
-    state = loader.state_dict() if hasattr(loader, "state_dict") else None
+    state = copy.deepcopy(loader.state_dict()) if hasattr(loader, "state_dict") else None
     try:
         yield batches()
     finally:
@@ -118,41 +119,51 @@ def find_lr(
     loader    : has `state_dict` (its position is put back), or is a list of batches; (inputs, targets) each
     min_lr, max_lr : of the first param group; the others keep their ratio to it
     smoothing : share of the old value in the running average of the loss, in [0, 1)
-    diverge   : stop when the smoothed loss is above this many times its lowest value
+    diverge   : stop when the smoothed loss is above this many times its lowest value (below 0: that far above it)
     raises    : ValueError for a range that is no range, or a loader it could not put back
 
     Weights, buffers, gradients, optimizer state, lrs, modes, generators and data position are equal to the bit
     afterwards. Source: Smith, Cyclical learning rates (arXiv:1506.01186).
     """
-    if not (0 < min_lr < max_lr and num_steps >= 2 and 0 <= smoothing < 1):
+    if not (0 < min_lr < max_lr and num_steps >= 2 and 0 <= smoothing < 1 and diverge > 1):
         raise ValueError(
-            "find_lr needs 0 < min_lr < max_lr, num_steps >= 2 and 0 <= smoothing < 1, got "
-            f"min_lr={min_lr}, max_lr={max_lr}, num_steps={num_steps}, smoothing={smoothing}"
+            "find_lr needs 0 < min_lr < max_lr, num_steps >= 2, 0 <= smoothing < 1 and diverge > 1, got "
+            f"min_lr={min_lr}, max_lr={max_lr}, num_steps={num_steps}, smoothing={smoothing}, diverge={diverge}"
         )
     lrs = [min_lr * (max_lr / min_lr) ** (i / (num_steps - 1)) for i in range(num_steps)]
-    with no_trace(model, optimizer), _endless(loader) as batches:
-        model.train()
-        losses, smoothed, diverged = _ramp(model, optimizer, loss_fn, batches, lrs, smoothing, diverge, max_norm)
-    return LRRange(lrs[: len(losses)], losses, smoothed, _suggest(lrs, smoothed), diverged)
+    used, losses, smoothed, average, diverged = [], [], [], 0.0, False
+    whole = nn.ModuleList(part for part in (model, loss_fn) if isinstance(part, nn.Module))
+    with no_trace(whole, optimizer), _endless(loader) as batches:
+        for lr, loss in _ramp(model, optimizer, loss_fn, batches, lrs, max_norm):
+            if not math.isfinite(loss):
+                diverged = True
+                break
+            average = smoothing * average + (1 - smoothing) * loss
+            used.append(lr)
+            losses.append(loss)
+            smoothed.append(average / (1 - smoothing ** len(losses)))
+            lowest = min(smoothed)
+            if smoothed[-1] - lowest > (diverge - 1) * abs(lowest):
+                diverged = True
+                break
+    return LRRange(used, losses, smoothed, _suggest(used, smoothed), diverged)
 
 
-def _ramp(model, optimizer, loss_fn, batches, lrs, smoothing, diverge, max_norm):
-    """The updates themselves; returns (losses, smoothed losses, diverged)."""
+def _ramp(model, optimizer, loss_fn, batches, lrs, max_norm) -> Iterator[tuple[float, float]]:
+    """One update at each lr; yields (lr, loss before it), inf where loss or gradient was not finite."""
+    if not model.training:
+        model.train()  # as the Trainer does; otherwise layers that were frozen on purpose stay so
     ratios = _ratios(optimizer)
-    losses, smoothed, average = [], [], 0.0
     for lr, batch in zip(lrs, batches, strict=False):
         for group, ratio in zip(optimizer.param_groups, ratios, strict=True):
             group["lr"] = lr * ratio
         try:
             report = update(model, optimizer, loss_fn, [batch], max_norm=max_norm)
         except NonFiniteError:
-            return losses, smoothed, True
-        losses.append(report.loss)
-        average = smoothing * average + (1 - smoothing) * report.loss
-        smoothed.append(average / (1 - smoothing ** len(losses)))
-        if smoothed[-1] > diverge * min(smoothed):
-            return losses, smoothed, True
-    return losses, smoothed, False
+            yield lr, math.inf
+            return
+        if not report.skipped:  # a batch without a target to count says nothing
+            yield lr, report.loss
 
 
 def _ratios(optimizer: Optimizer) -> list[float]:
@@ -165,7 +176,7 @@ def _ratios(optimizer: Optimizer) -> list[float]:
 
 def _suggest(lrs: list[float], smoothed: list[float]) -> float | None:
     """A tenth of the lr at the lowest smoothed loss; None where there is no lower loss than the first."""
-    if not smoothed or not math.isfinite(min(smoothed)):
+    if not smoothed:
         return None
     lowest = smoothed.index(min(smoothed))
     return lrs[lowest] / 10 if lowest > 0 else None

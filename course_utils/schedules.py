@@ -1,7 +1,8 @@
 """Learning-rate schedules: pure functions from step to factor, and what ties them to an optimizer.
 
 A factor function knows no optimizer, so you can plot it, test it, or hand it to `LambdaLR`. Bind its arguments with
-`functools.partial`: that can be pickled, and a lambda cannot. `find_lr` and `race` have modules of their own.
+`functools.partial`: that can be pickled, and a lambda cannot. `find_lr`, `race` and the param groups have
+modules of their own.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
 from course_utils.lr_finder import LRRange, find_lr
 from course_utils.lr_race import Entry, Race, race, race_steps
+from course_utils.param_groups import check_optimizer_covers, decay_groups
 
 __all__ = [
     "Entry", "LRRange", "Race", "check_optimizer_covers", "constant", "decay_groups", "exponential", "find_lr",
-    "lr_curve", "make_scheduler", "race", "race_steps", "step_decay", "updates_in_run", "warm_restarts",
-    "warmup_cosine",
+    "lr_curve", "make_scheduler", "plateau_step", "race", "race_steps", "step_decay", "updates_in_run",
+    "warm_restarts", "warmup_cosine",
 ]  # fmt: skip
 
 FactorFn = Callable[[int], float]
@@ -103,6 +104,8 @@ def warm_restarts(step: int, *, cycle_steps: int, cycle_mult: int = 1, min_facto
             f"cycle_steps={cycle_steps}, cycle_mult={cycle_mult}, min_factor={min_factor}"
         )
     length = cycle_steps
+    if cycle_mult == 1:
+        step %= length  # what the loop would do, without walking through every cycle of a long run
     while step >= length:
         step, length = step - length, length * cycle_mult
     return min_factor + (1 - min_factor) * (1 + math.cos(math.pi * step / length)) / 2
@@ -119,9 +122,9 @@ def lr_curve(
     """
     if total_steps < 1:
         raise ValueError(f"lr_curve needs total_steps >= 1, got {total_steps}")
-    if not isinstance(base_lr, (int, float)):
+    if isinstance(base_lr, Sequence):
         return [lr_curve(factor_fn, total_steps, base_lr=lr) for lr in base_lr]
-    return [base_lr * factor_fn(step) for step in range(total_steps)]
+    return [float(base_lr) * factor_fn(step) for step in range(total_steps)]
 
 
 def make_scheduler(optimizer: Optimizer, factor_fn: FactorFn) -> LambdaLR:
@@ -129,8 +132,8 @@ def make_scheduler(optimizer: Optimizer, factor_fn: FactorFn) -> LambdaLR:
 
     Call its `step()` once after each optimizer update that was made: not per micro-batch, not for a skipped update.
 
-    raises : ValueError where the first update would have lr 0 (a warm-up of step / warmup_steps does that), or where
-             factor_fn(0) is not a finite number
+    raises : ValueError where the first update would have lr 0 (a warm-up of step / warmup_steps does that), where
+             factor_fn(0) is not a finite number, or where the optimizer is in the middle of another schedule
     """
     first = factor_fn(0)
     if not isinstance(first, (int, float)) or not math.isfinite(first):
@@ -139,7 +142,42 @@ def make_scheduler(optimizer: Optimizer, factor_fn: FactorFn) -> LambdaLR:
         raise ValueError(
             f"factor_fn(0) is {first}: the first update would change nothing; a warm-up starts at 1 / warmup_steps"
         )
+    _refuse_second_schedule(optimizer, first)
     return LambdaLR(optimizer, factor_fn)
+
+
+def _refuse_second_schedule(optimizer: Optimizer, first: float) -> None:
+    """A scheduler starts from `initial_lr`, which the one before left in the group: an lr set since would be lost."""
+    for place, group in enumerate(optimizer.param_groups):
+        lr, start = float(group["lr"]), float(group.get("initial_lr", group["lr"]))
+        if "initial_lr" in group and not math.isclose(lr, start * first, rel_tol=1e-6):
+            raise ValueError(
+                f"param group {place} is in the middle of a schedule that began at {start}: another scheduler would "
+                f"change its lr from {lr} to {start * first}. Build the scheduler once, right after the optimizer and "
+                "before any state is loaded; for a new plan in mid-run, delete 'initial_lr' from every group first"
+            )
+
+
+def plateau_step(scheduler: ReduceLROnPlateau, metric: float) -> bool:
+    """`scheduler.step(metric)`, for a metric that says something.
+
+    metric  : finite; what `mode` of the scheduler is about ("min" for a loss, "max" for an accuracy)
+    returns : whether this call lowered an lr
+    raises  : ValueError for NaN or inf, before the scheduler has seen it: NaN is never better, so after `patience`
+              such values it would lower the lr without a word; for any other scheduler, which would take the metric
+              for an epoch number
+    """
+    if not isinstance(scheduler, ReduceLROnPlateau):
+        raise ValueError(
+            f"only ReduceLROnPlateau takes a metric; {type(scheduler).__name__}.step({metric}) would jump to epoch "
+            f"{metric}: call step() without arguments"
+        )
+    if not math.isfinite(metric):
+        raise ValueError(f"the metric must be finite, got {float(metric)}: it would count as one without progress")
+    groups = scheduler.optimizer.param_groups
+    before = [float(group["lr"]) for group in groups]
+    scheduler.step(metric)
+    return [float(group["lr"]) for group in groups] != before
 
 
 def updates_in_run(
@@ -166,35 +204,3 @@ def updates_in_run(
     if rest and not drop_last:
         micro_batches += 1
     return num_epochs * math.ceil(micro_batches / accumulate)
-
-
-def decay_groups(model: nn.Module, *, weight_decay: float) -> list[dict]:
-    """Two param groups: matrices and kernels decay; norms and biases (one dimension or less) do not.
-
-    returns : [{"params", "weight_decay": weight_decay}, {"params", "weight_decay": 0.0}], trainable parameters only,
-              each once; a group without parameters is left out
-    """
-    trainable = [param for param in model.parameters() if param.requires_grad]
-    decayed = {"params": [param for param in trainable if param.dim() >= 2], "weight_decay": weight_decay}
-    kept = {"params": [param for param in trainable if param.dim() < 2], "weight_decay": 0.0}
-    return [group for group in (decayed, kept) if group["params"]]
-
-
-def check_optimizer_covers(model: nn.Module, optimizer: Optimizer) -> None:
-    """See that every trainable parameter of `model` is in `optimizer`, exactly once, and nothing else is.
-
-    Replace a layer after the optimizer was made, and the new one never trains, without an error.
-
-    raises : ValueError that names the missing, the repeated, and counts the foreign ones
-    """
-    held = [id(param) for group in optimizer.param_groups for param in group["params"]]
-    names = {id(param): name for name, param in model.named_parameters()}
-    trainable = {id(param): name for name, param in model.named_parameters() if param.requires_grad}
-    missing = [name for key, name in trainable.items() if key not in held]
-    repeated = sorted({names[key] for key in held if key in names and held.count(key) > 1})
-    foreign = sum(key not in names for key in held)
-    if missing or repeated or foreign:
-        raise ValueError(
-            f"the optimizer does not hold the model's parameters: missing {missing}, repeated {repeated}, and "
-            f"{foreign} that belong to no module of it; build the optimizer after the last change of the model"
-        )
