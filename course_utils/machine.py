@@ -49,7 +49,8 @@ def usable_cpus() -> int:
         allowed = len(os.sched_getaffinity(0))
     except AttributeError:  # macOS and Windows have no affinity call
         allowed = os.cpu_count() or 1
-    return max(1, min(allowed, math.floor(container_quota())) if container_quota() < math.inf else allowed)
+    quota = container_quota()
+    return max(1, min(allowed, math.floor(quota))) if quota < math.inf else allowed
 
 
 def fit_threads(num_workers: int = 0, *, max_threads: int = 1) -> int:
@@ -85,7 +86,7 @@ def environment() -> dict[str, str | int]:
 
     return {
         "python": platform.python_version(),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),  # a class of its own, which weights_only refuses
         "torchvision": _installed("torchvision"),
         "numpy": _installed("numpy"),
         "platform": f"{platform.system()} {platform.machine()}",
@@ -106,6 +107,9 @@ class Finding:
     advice: str
     ok: bool = True
 
+    def __str__(self) -> str:
+        return f"{' ' if self.ok else '!'} {self.topic:13} {self.found:32} {self.advice}"
+
 
 def _free_memory_gib() -> float:
     import psutil
@@ -119,6 +123,13 @@ def _judge_python(number: tuple[int, int]) -> Finding:
     return Finding("Python", ".".join(map(str, number)), advice, fits)
 
 
+def _judge_torch(torch_version: str, torchvision_version: str) -> Finding:
+    major, minor = (int(part) for part in torch_version.split(".")[:2])
+    fits = (2, 10) <= (major, minor) < (2, 15) and torchvision_version != "not installed"
+    advice = "fits" if fits else "the course needs torch >=2.10,<2.15 and the torchvision made for it"
+    return Finding("PyTorch", f"{torch_version}, torchvision {torchvision_version}", advice, fits)
+
+
 def _judge_cores(cores: int, seen: int) -> Finding:
     found = f"{cores} usable" + (f" of {seen} seen" if seen != cores else "")
     advice = (
@@ -128,9 +139,9 @@ def _judge_cores(cores: int, seen: int) -> Finding:
 
 
 def _judge_threads(threads: int) -> Finding:
-    advice = "as set: small models gain nothing from more, and a busy machine loses much"
+    advice = "as the course sets it"
     if threads > 1:
-        advice = "call fit_threads(): the course runs with 1, so that its digits are yours"
+        advice = "call fit_threads(): the course runs with 1"
     return Finding("Torch threads", str(threads), advice, threads == 1)
 
 
@@ -147,8 +158,8 @@ def _judge_gpu(name: str | None) -> Finding:
 
 def _judge_start_method(method: str) -> Finding:
     if method == "fork":
-        return Finding("Worker start", method, "classes defined in a notebook reach the workers here, but only here")
-    return Finding("Worker start", method, "workers import their classes: keep datasets in a module, not in a notebook")
+        return Finding("Worker start", method, "workers copy this process, notebook classes too")
+    return Finding("Worker start", method, "workers import: keep datasets in a module")
 
 
 def check_machine() -> list[Finding]:
@@ -158,7 +169,7 @@ def check_machine() -> list[Finding]:
     now = environment()
     return [
         _judge_python(sys.version_info[:2]),
-        Finding("PyTorch", f"{now['torch']} with torchvision {now['torchvision']}", "fits the course's ranges"),
+        _judge_torch(str(now["torch"]), str(now["torchvision"])),
         _judge_cores(usable_cpus(), os.cpu_count() or 1),
         _judge_threads(torch.get_num_threads()),
         _judge_memory(_free_memory_gib()),
