@@ -34,7 +34,9 @@ def adamw_run(budget: str, batch_size: int, lr: float, seed: int, with_curvature
     """AdamW, 5 % warm-up and cosine."""
     num_steps = steps_of(budget, batch_size)
     how = {"num_steps": num_steps, "batch_size": batch_size, "seed": seed}
-    trainer = train(small_cnn, functools.partial(torch.optim.AdamW, lr=lr), plan_of(num_steps, warmup_share=0.05), **how)
+    trainer = train(
+        small_cnn, functools.partial(torch.optim.AdamW, lr=lr), plan_of(num_steps, warmup_share=0.05), **how
+    )
     found = figures(trainer)
     if with_curvature:
         found["curvature"] = 0.0 if trainer is None else largest_curvature(trainer.model)
@@ -70,7 +72,8 @@ def scaling(cache: Cache) -> dict[str, Any]:
     """Every batch size with the base lr times every factor: does batch size x k want lr x k?"""
     base = SCALED_SIZES[0]
     grid = {
-        lr: statistics.fmean(cache.get(sgd_run, base, lr, 0.1, seed)["val_loss"] for seed in CHOOSING) for lr in BASE_LRS
+        lr: statistics.fmean(cache.get(sgd_run, base, lr, 0.1, seed)["val_loss"] for seed in CHOOSING)
+        for lr in BASE_LRS
     }
     base_lr = min(grid, key=grid.__getitem__)
     rows = {}

@@ -36,7 +36,7 @@ LOSS_FN = nn.functional.cross_entropy
 
 @functools.cache
 def data(part: str) -> ArrayDataset:
-    """Scaled once, float32 (N, 1, 28, 28): "all" (10,000), its parts "train" (9,000) and "val" (1,000), "test" (2,000)."""
+    """Scaled once, float32 (N, 1, 28, 28): "all" (10,000) or its parts "train" (9,000), "val" (1,000); or "test"."""
     rows = {"train": slice(0, NUM_TRAIN), "val": slice(NUM_TRAIN, None)}.get(part, slice(None))
     found = load_fashion("test" if part == "test" else "train")
     images = (found.images[rows].float() / 255 - MEAN) / STD

@@ -59,7 +59,8 @@ def grid(cache: Cache, model: str, num_steps: int, lrs, shares, seeds) -> dict[s
     """{lr: {warm-up share: {figure: mean, stdev, each}}}."""
     return {
         str(lr): {
-            str(share): collect([cache.get(run, model, num_steps, lr, share, seed) for seed in seeds]) for share in shares
+            str(share): collect([cache.get(run, model, num_steps, lr, share, seed) for seed in seeds])
+            for share in shares
         }
         for lr in lrs
     }
@@ -76,7 +77,11 @@ def main() -> None:
         "batch_size": BATCH_SIZE,
         "num_parameters": sizes,
         "shares": {"num_steps": NUM_STEPS, "seeds": 5, "warmup_steps": {str(s): round(s * NUM_STEPS) for s in SHARES}},
-        "models": {"num_steps": NUM_STEPS_MODELS, "seeds": 3, "warmup_steps": {"0.0": 0, "0.1": NUM_STEPS_MODELS // 10}},
+        "models": {
+            "num_steps": NUM_STEPS_MODELS,
+            "seeds": 3,
+            "warmup_steps": {"0.0": 0, "0.1": NUM_STEPS_MODELS // 10},
+        },
         "diverged": "a run that became inf or NaN counts as guessing: loss ln 10, accuracy 0.1",
     }
     print(cache.store({"setup": setup, "shares": shares, "models": models}).name)

@@ -1,0 +1,174 @@
+"""The benchmarks: that rows can be measured and records read. No test here asserts a time."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as program
+from benchmarks import lr_race, records, trainings
+from benchmarks.rows import SUBJECTS, measure
+from benchmarks.timing import interleaved, ratio
+
+ROOT = Path(__file__).parents[1]
+STORED = ("batch_size", "lr_race", "rows", "warmup")
+
+
+def run_python(*arguments: str) -> str:
+    return subprocess.run([sys.executable, *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_entry_point_lists_its_rows_without_measuring():
+    assert run_python("-m", "benchmarks", "--list").split() == list(SUBJECTS)
+
+
+def test_core_modules_import_no_slow_library():
+    modules = "course_utils.training_loop, course_utils.schedules, course_utils.loaders, course_utils.datasets"
+    loaded = run_python("-c", f"import sys, {modules}; print(*sys.modules)").split()
+    assert "course_utils.schedules" in loaded
+    assert not {"torchvision", "matplotlib", "IPython", "ipywidgets", "pandas", "tqdm"} & set(loaded)
+
+
+@pytest.mark.parametrize("subject", [name for name in SUBJECTS if name != "imports"])  # fresh processes: too slow here
+def test_each_subject_gives_rows_in_quick_mode(subject):
+    rows = measure(subject, quick=True)
+    assert rows and all(row.subject == subject and row.runs >= 2 for row in rows)
+    for row in rows:
+        assert set(row.minima) == set(row.medians) and all(row.minima[who] <= row.medians[who] for who in row.minima)
+
+
+def test_an_unknown_row_is_named_beside_those_there_are(capsys):
+    with pytest.raises(SystemExit):
+        program.main(["lodaer"])
+    assert "no row 'lodaer'; there are: imports, scheduler_step" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--store", "loader"], ["--store", "--quick"]])
+def test_a_part_or_a_quick_run_is_not_stored(arguments, capsys):
+    with pytest.raises(SystemExit):
+        program.main(arguments)
+    assert "all rows" in capsys.readouterr().err
+
+
+def test_every_candidate_runs_once_a_round_and_the_first_changes():
+    order: list[str] = []
+    candidates = {name: lambda name=name: order.append(name) for name in "abc"}
+    times = interleaved(candidates, rounds=2)
+    assert "".join(order) == "abc" + "bca" + "cab"
+    assert {name: len(values) for name, values in times.items()} == {"a": 2, "b": 2, "c": 2}
+
+
+def test_a_ratio_is_one_of_minima_and_is_judged_by_its_bar():
+    times = {"mine": [4.0, 3.0, 9.0], "theirs": [2.0, 8.0, 4.0]}
+    row = ratio("subject", "name", times, "mine", "theirs", bar=1.4)
+    assert (row.value, row.median, row.passed, row.runs) == (1.5, 1.0, False, 3)
+    assert program.verdict(row, quick=False) == "FAIL (<= 1.4 x)"
+    assert program.verdict(row, quick=True) == "not judged (<= 1.4 x)"
+
+
+def test_the_table_has_one_line_a_row():
+    times = {"mine": [3.0], "theirs": [2.0]}
+    head, line = program.table([ratio("subject", "mine over theirs", times, "mine", "theirs")]).splitlines()
+    assert line.split("  ") == ["mine over theirs", "1.5 x", "     1.5 x", "       1", "   no bar"]
+    assert head.split() == ["row", "from", "minima", "from", "medians", "runs", "bar"]
+
+
+def test_what_is_stored_is_loaded(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "RECORDS", tmp_path)
+    content = {"rows": [{"each": [0.5, 1.25], "of": [[1, 2], [3, 4]], "text": "[a, b]"}]}
+    path = records.store("tried", {"runs": 3}, content)
+    assert records.load("tried") == {"name": "tried", "made": {"runs": 3}} | content
+    assert '"each": [0.5, 1.25]' in path.read_text() and [p.name for p in tmp_path.iterdir()] == ["tried.json"]
+
+
+def test_a_record_that_is_missing_is_named_beside_those_there_are():
+    with pytest.raises(FileNotFoundError, match="no record 'race'.*there are: .*lr_race"):
+        records.load("race")
+
+
+def test_a_sweep_goes_on_with_the_pieces_it_has(tmp_path, monkeypatch):
+    monkeypatch.setattr(trainings.tempfile, "gettempdir", lambda: str(tmp_path))
+    made = []
+
+    def piece(number):
+        made.append(number)
+        return number * 2
+
+    assert [trainings.Cache("tried").get(piece, number, runs=5) for number in (1, 2, 1)] == [2, 4, 2]
+    assert made == [1, 2]
+    assert trainings.Cache("tried").pieces["piece(2,)"]["runs"] == 5
+
+
+def test_a_diverged_training_counts_as_guessing():
+    found = trainings.figures(None)
+    assert (found["final_loss"], found["test_accuracy"], found["diverged"]) == (2.3026, 0.1, 1)
+
+
+@pytest.mark.parametrize("num_steps", lr_race.BUDGETS)
+def test_every_schedule_fits_its_budget(num_steps):
+    for schedule in lr_race.SCHEDULES:
+        factors = [lr_race.factor_fn(schedule, num_steps)(step) for step in range(num_steps)]
+        assert 0 < factors[0] <= 1 and max(factors) <= 1
+        if schedule not in ("constant", "exponential_mild"):
+            assert factors[-1] < 0.05  # a cycle that begins anew before the end would stand near 1
+
+
+def test_a_flip_is_a_pair_whose_order_differs_between_budgets():
+    names = list(lr_race.SCHEDULES)
+    swapped = [names[1], names[0], *names[2:]]
+    budgets = {"10": {"rank": names}, "20": {"rank": swapped}}
+    assert lr_race.flips(budgets, "rank") == [{"pair": names[:2], "ahead": {"10": names[0], "20": names[1]}}]
+
+
+def test_a_seed_of_the_race_gives_a_loss_for_each_update():
+    found = lr_race.run_seed(3, [("a", "constant", 1e-3), ("b", "warmup_cosine", 1e-2)], 0, False)
+    assert {name: len(losses) for name, losses in found["losses"].items()} == {"a": 3, "b": 3}
+    assert found["losses"]["a"][0] == found["losses"]["b"][0]  # the same weights, the same batch
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_a_record_says_where_when_and_how_often(name):
+    record = records.load(name)
+    made = record["made"]
+    assert record["name"] == name and made["runs"] > 0 and made["seconds"] > 0
+    assert made["machine"]["cpu"] and made["machine"]["cores"] >= 1 and made["machine"]["threads"] == 1
+    assert made["versions"]["torch"].startswith("2.") and datetime.date.fromisoformat(made["date"])
+    assert not re.search(r"/(root|home|tmp|work|Users)/", json.dumps(record))
+
+
+@pytest.mark.parametrize("num_steps", [str(budget) for budget in lr_race.BUDGETS])
+def test_the_race_record_holds_what_the_chapter_reads(num_steps):
+    budget = records.load("lr_race")["budgets"][num_steps]
+    assert set(budget["results"]) == {"constant 3e-4", *lr_race.SCHEDULES} == set(budget["final_rank"])
+    for name, result in budget["results"].items():
+        for figure in ("final_loss", "accuracy", "late_swing"):
+            assert len(result[figure]["each"]) == len(lr_race.REPORTED)
+            assert result[figure]["mean"] == pytest.approx(
+                sum(result[figure]["each"]) / len(lr_race.REPORTED), abs=1e-4
+            )
+        assert result["curve"]["step"][-1] == int(num_steps) and len(result["curve"]["mean"]) == lr_race.NUM_POINTS
+        if name in lr_race.SCHEDULES:
+            grid = budget["grid"][name]
+            assert grid[str(result["lr"])] == min(grid.values())  # each schedule runs at its own best lr
+
+
+def test_the_batch_size_record_compares_both_budgets():
+    record = records.load("batch_size")
+    assert set(record["budgets"]) == {"equal epochs", "equal steps"}
+    for sizes in record["budgets"].values():
+        assert set(sizes) == {"16", "64", "256", "1024"}
+        assert all(len(row["results"]["test_accuracy"]["each"]) == 3 for row in sizes.values())
+    assert all(row["best_factor"] >= 1 for row in record["scaling"]["batch_sizes"].values())
+
+
+def test_the_warmup_record_has_runs_with_and_without():
+    record = records.load("warmup")
+    assert all(set(shares) == {"0.0", "0.01", "0.05", "0.2"} for shares in record["shares"].values())
+    assert {"small_cnn", "attention, norm first", "attention, norm last"} == set(record["models"])
+    assert all(set(shares) == {"0.0", "0.1"} for lrs in record["models"].values() for shares in lrs.values())
