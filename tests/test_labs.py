@@ -21,6 +21,7 @@ from course_utils.labs import live as live_module
 from course_utils.labs.background import _end_current
 from course_utils.labs.curves import MOST_POINTS, curve_svg, thin, ticks, y_limits
 from course_utils.labs.live import error_html, progress_words
+from course_utils.labs.start_here import ACCURACY, first_run, start_here_lab
 
 ROOT = Path(__file__).resolve().parents[1]
 TOTAL = 60
@@ -162,6 +163,18 @@ def test_gradients_flow_in_the_thread_although_the_cell_switched_them_off():
         run.start()
         wait_until(lambda: run.state != "running")
     assert (run.state, run.error) == ("finished", None)
+
+
+def test_a_cell_draws_the_same_numbers_while_the_first_run_trains_and_evaluates():
+    torch.manual_seed(1)
+    run, drawn = BackgroundRun(lambda: first_run(num_epochs=1)), []
+    run.start()
+    while run.alive:
+        drawn.append(torch.rand(()))
+        time.sleep(2e-4)
+    torch.manual_seed(1)
+    assert run.state == "finished" and len(drawn) > 100
+    assert torch.equal(torch.stack(drawn), torch.stack([torch.rand(()) for _ in drawn]))
 
 
 # --- start, stop, go on, from the start -----------------------------------------------------------------------
@@ -514,3 +527,31 @@ def test_no_lab_uses_interact_clear_output_pyplot_or_print():
         "clear_output",
         "interact",
     }
+
+
+# --- chapter 00's experiment ----------------------------------------------------------------------------------
+
+
+def test_the_first_run_reports_each_update_and_the_accuracy_at_its_end():
+    points = list(first_run(num_epochs=1))
+    total = points[-1].total
+    assert [point.step for point in points] == list(range(1, total + 1)) and total == 157
+    assert [point.step for point in points if point.notes] == [total] and 0.7 < points[-1].notes[ACCURACY] < 1
+
+
+def test_the_first_run_differs_by_seed_and_is_the_same_for_the_same():
+    one, same, other = (next(first_run(seed)).values for seed in (0, 0, 1))
+    assert one == same != other
+
+
+def test_the_lab_of_chapter_00_shows_the_run_that_its_button_makes(outputs):
+    shown = start_here_lab(num_epochs=1)
+    shown._ipython_display_()
+    assert [out["text/plain"][:16] for out in outputs] == [
+        "[live experiment",
+        "[figure: its wor",
+        "[figure] Trainin",
+    ]
+    assert outputs[2]["text/plain"].endswith("Accuracy on the 2,000 test images is over 85 %: False.")
+    shown.run.advance(3)
+    assert [point.step for point in shown.run.points] == [1, 2, 3] and not shown.reached

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from course_utils import figures
 from course_utils.labs.background import Point
 from course_utils.labs.live import Goal, LiveRun, Still
+
+if TYPE_CHECKING:
+    from course_utils.train import Run
 
 WINDOW = 40  # steps whose losses one drawn number averages: one batch of 64 alone is mostly noise
 LOSS, ACCURACY = f"mean of {WINDOW} steps", "test accuracy"
@@ -25,23 +29,22 @@ def first_run(seed: int = 0, *, num_epochs: int = 4) -> Iterator[Point]:
     """
     from course_utils.train import build_run
 
-    return _points(build_run(seed=seed, num_epochs=num_epochs), num_epochs)
+    return _points(build_run(seed=seed, num_epochs=num_epochs))
 
 
-def _points(run, num_epochs: int) -> Iterator[Point]:
+def _points(run: Run) -> Iterator[Point]:
+    losses: deque[float] = deque(maxlen=WINDOW)
+    for row in run.trainer.steps(run.train_loader, num_steps=run.total_steps):
+        losses.append(row["loss"])
+        notes = {ACCURACY: _test_accuracy(run)} if row["step"] == run.total_steps else {}
+        yield Point(row["step"], run.total_steps, {LOSS: sum(losses) / len(losses)}, notes)
+
+
+def _test_accuracy(run: Run) -> float:
     from course_utils.training_loop import evaluate
 
-    losses: deque[float] = deque(maxlen=WINDOW)
-    for row in run.trainer.steps(run.train_loader, num_epochs=num_epochs):
-        losses.append(row["loss"])
-        notes = {}
-        if row["step"] == run.total_steps:
-            notes = {
-                ACCURACY: evaluate(
-                    run.trainer.model, run.test_loader, run.trainer.loss_fn, isolate=False
-                ).accuracy
-            }
-        yield Point(row["step"], run.total_steps, {LOSS: sum(losses) / len(losses)}, notes)
+    # in the thread the generators must not be put back: a cell may have drawn meanwhile
+    return evaluate(run.trainer.model, run.test_loader, run.trainer.loss_fn, isolate=False).accuracy
 
 
 def _reached(point: Point) -> bool:
