@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from course_utils.optimizer_step import default_count
+from course_utils.optimizer_step import default_count, ignored_target
 from course_utils.randomness import isolated_rng
 
 
@@ -92,11 +92,20 @@ def _batches_of(loader: Iterable) -> Iterable:
     return loader.whole_epoch() if hasattr(loader, "whole_epoch") else loader
 
 
-def _confusion(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Counts int64 (C, C) for logits (B, C, ...) and class targets (B, ...); targets outside 0..C-1 are ignored ones."""
+def _is_classification(outputs: Any, targets: Any) -> bool:
+    """Logits (B, C, ...) and integer targets (B, ...)?"""
+    if not isinstance(outputs, torch.Tensor) or not isinstance(targets, torch.Tensor) or targets.is_floating_point():
+        return False
+    return outputs.dim() > 1 and outputs.shape[:1] + outputs.shape[2:] == targets.shape
+
+
+def _confusion(logits: torch.Tensor, targets: torch.Tensor, ignored: int | None) -> torch.Tensor:
+    """Counts int64 (C, C) for logits (B, C, ...) and class targets (B, ...), without those that the loss ignores."""
     num_classes = logits.size(1)
     predicted = logits.argmax(1)
     kept = (targets >= 0) & (targets < num_classes)
+    if ignored is not None:
+        kept &= targets != ignored  # padding is often class 0
     pairs = targets[kept] * num_classes + predicted[kept]
     return torch.bincount(pairs.cpu(), minlength=num_classes**2).view(num_classes, num_classes)
 
@@ -114,7 +123,7 @@ def evaluate(
     Modes, generators and the loader's position are as before, so training goes on as without the evaluation, to the bit.
     """
     count_fn = count_fn or default_count(loss_fn)
-    mean, confusion = Mean(), None
+    ignored, mean, confusion = ignored_target(loss_fn), Mean(), None
     with eval_mode(model), torch.no_grad(), isolated_rng() if isolate else nullcontext():
         for batch in _batches_of(loader):
             inputs, targets = to_device(batch, device)
@@ -123,16 +132,18 @@ def evaluate(
                 continue
             outputs = model(inputs)
             mean.update(loss_fn(outputs, targets), count)
-            if not targets.is_floating_point() and outputs.dim() > 1:
-                counted = _confusion(outputs, targets)
+            if _is_classification(outputs, targets):
+                counted = _confusion(outputs, targets, ignored)
                 confusion = counted if confusion is None else confusion + counted
     if not mean.count:
         raise ValueError("evaluate counted no target: the loader gave no batch, or only empty or ignored ones")
-    accuracy = None if confusion is None else int(confusion.diagonal().sum()) / int(confusion.sum())
+    judged = 0 if confusion is None else int(confusion.sum())
+    accuracy = int(confusion.diagonal().sum()) / judged if judged else None
     return Evaluation(mean.value, accuracy, confusion, mean.count)
 
 
 def to_device(value: Any, device: torch.device | str | None) -> Any:
+    """`value` with the tensors in it moved, at any depth of dicts, tuples and lists; as it is where `device` is None."""
     if device is None:
         return value
     if isinstance(value, torch.Tensor):
@@ -140,5 +151,6 @@ def to_device(value: Any, device: torch.device | str | None) -> Any:
     if isinstance(value, dict):
         return {name: to_device(item, device) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(to_device(item, device) for item in value)
+        items = [to_device(item, device) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value

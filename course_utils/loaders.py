@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ _NOT_OURS = {
 def _unwrap_subsets(dataset: Dataset) -> tuple[Dataset, torch.Tensor | None]:
     """The base dataset under `Subset`s, and the base indices that they leave (None for all)."""
     indices = None
-    while isinstance(dataset, Subset):
+    while type(dataset) is Subset:  # a class derived from it may do more than choose
         own = torch.as_tensor(list(dataset.indices), dtype=torch.int64)
         indices = own if indices is None else own[indices]
         dataset = dataset.dataset
@@ -48,12 +49,10 @@ def cut_to_zero(once: Any, twice: Any) -> Any:
         return once
     if isinstance(once, dict):
         return {name: cut_to_zero(value, twice[name]) for name, value in once.items()}
-    if isinstance(once, (list, tuple)):
-        if len(once) != len(twice):
-            return once[:0]
+    if isinstance(once, (list, tuple)) and len(once) == len(twice):
         parts = [cut_to_zero(one, two) for one, two in zip(once, twice, strict=True)]
         return type(once)(*parts) if hasattr(once, "_fields") else type(once)(parts)
-    return once
+    return once[:0] if hasattr(once, "__len__") and len(once) != len(twice) else once
 
 
 class KeyedBatches:
@@ -73,10 +72,11 @@ class KeyedBatches:
 
     def make(self, key: BatchKey) -> Any:
         """The batch of `key`; without `take` it sets the global generators, as a worker may."""
+        if len(key) == 0:  # cut from the pool's first example, taken once and twice
+            once, twice = (replace(key, indices=[self.probe] * times, repeats=None) for times in (1, 2))
+            return cut_to_zero(self.make(once), self.make(twice))
         if self.uses_take:
             return self.dataset.take(key)
-        if len(key) == 0:
-            return self._make_empty(key)
         examples = [self._example(key, index, repeat) for index, repeat in key.examples()]
         seed_generators(derive_seed(key.seed, "batch", key.epoch, key.start))
         return self.collate_fn(examples)
@@ -84,10 +84,6 @@ class KeyedBatches:
     def _example(self, key: BatchKey, index: int, repeat: int) -> Any:
         seed_generators(derive_seed(key.seed, "example", key.epoch, index, repeat))
         return self.dataset[index]
-
-    def _make_empty(self, key: BatchKey) -> Any:
-        example = self._example(key, self.probe, 0)
-        return cut_to_zero(self.collate_fn([example]), self.collate_fn([example, example]))
 
 
 class ResumableLoader:
@@ -162,7 +158,7 @@ class ResumableLoader:
             if key is None:
                 return
             batch = self.make(key)
-            self.batches.set_position(key.epoch, key.start + self.batches.global_batch)
+            self.batches.set_position(key.epoch, min(key.start + self.batches.global_batch, self.batches.pool_size))
             self.key = key
             yield batch
 
@@ -192,6 +188,8 @@ class ResumableLoader:
         raises : ValueError that names both sides where seed, data, weights, indices or order differ
         warns  : where batch size or world size differ: allowed, but batches are cut differently from here on
         """
+        if "offset" not in state:
+            raise ValueError(f"cannot resume: the state has no place inside an epoch ({state}), this loader needs one")
         for name, now in self.batches.identity().items():
             if state[name] != now:
                 raise ValueError(f"cannot resume: {name} was {state[name]!r} when saved and is {now!r} now")

@@ -6,6 +6,7 @@ It knows a model, an optimizer and one window of micro-batches; it knows no epoc
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -50,6 +51,12 @@ def _setting(loss_fn: Callable, name: str) -> Any:
     return parameter.default
 
 
+def ignored_target(loss_fn: Callable) -> int | None:
+    """The target that `loss_fn` passes over (its `ignore_index`); None where it does not say."""
+    ignored = _setting(loss_fn, "ignore_index")
+    return None if ignored is _MISSING else ignored
+
+
 def default_count(loss_fn: Callable) -> CountFn:
     """How many targets `loss_fn`, a mean, is a mean over: a function targets -> count, read from the loss itself.
 
@@ -59,7 +66,7 @@ def default_count(loss_fn: Callable) -> CountFn:
     raises : ValueError for a loss whose reduction is not "mean"; the returned function raises it for targets that are
              not one tensor, or are integers below 0 while the loss does not say what it ignores
     """
-    reduction, ignored, weight = (_setting(loss_fn, name) for name in ("reduction", "ignore_index", "weight"))
+    reduction, ignored, weight = _setting(loss_fn, "reduction"), ignored_target(loss_fn), _setting(loss_fn, "weight")
     if reduction not in ("mean", _MISSING):
         raise ValueError(f"update needs a loss with reduction='mean', got {reduction!r}; or pass count_fn")
 
@@ -67,9 +74,9 @@ def default_count(loss_fn: Callable) -> CountFn:
         if not isinstance(targets, torch.Tensor):
             raise ValueError(f"targets are a {type(targets).__name__}, not one tensor: pass count_fn to count them")
         if targets.is_floating_point():
-            classes = 1 if ignored is _MISSING else targets.size(1 if targets.dim() > 1 else 0)
+            classes = 1 if ignored is None else targets.size(1 if targets.dim() > 1 else 0)
             return targets.numel() // max(classes, 1)
-        if ignored is _MISSING:
+        if ignored is None:
             return _count_all(targets)
         kept = targets[targets != ignored]
         return kept.numel() if not isinstance(weight, torch.Tensor) else float(weight.double()[kept].sum())
@@ -90,7 +97,7 @@ def _autocast(device: str, dtype: torch.dtype | None) -> AbstractContextManager:
 
 
 def _refuse_ddp(model: nn.Module) -> None:
-    if isinstance(model, nn.parallel.DistributedDataParallel):
+    if isinstance(getattr(model, "_orig_mod", model), nn.parallel.DistributedDataParallel):  # also under torch.compile
         raise ValueError(
             "update adds up the ranks once, through sync; DDP would average each backward, and a rank without examples "
             "would hang the others: pass the model itself, not its DDP wrapper"
@@ -142,9 +149,10 @@ def update(
     if scaler is not None:
         scaler.unscale_(optimizer)
     _scale_gradients(params, unit / count)
-    report = _measured(params, loss_sum / count, count, scaler)
+    norm = get_total_norm(_gradients(params))
+    report = _report(loss_sum / count, norm, count, scaler)
     if not report.skipped:
-        _clip(params, report.grad_norm, max_norm, max_value)
+        _clip(params, norm, max_norm, max_value)
         if before_step is not None:
             before_step(report)
         scaler.step(optimizer) if scaler is not None else optimizer.step()
@@ -159,7 +167,7 @@ def _backward_all(model, loss_fn, micro_batches, count_fn, scaler, autocast) -> 
     Plain loss * count would overflow float16 sooner, and cost skipped steps.
     """
     count_fn = count_fn or default_count(loss_fn)
-    loss_sum, total, unit = 0.0, 0.0, None
+    losses, counts, unit = [], [], None
     for inputs, targets in micro_batches:
         count = float(count_fn(targets))
         if count == 0:
@@ -169,9 +177,10 @@ def _backward_all(model, loss_fn, micro_batches, count_fn, scaler, autocast) -> 
             loss = loss_fn(model(inputs), targets)
         weighted = loss * (count / unit)
         (scaler.scale(weighted) if scaler is not None else weighted).backward()
-        loss_sum += loss.detach().item() * count
-        total += count
-    return torch.tensor([loss_sum, total], dtype=torch.float64), unit or 1.0
+        losses.append(loss.detach())  # read together below: one wait for the device, not one a micro-batch
+        counts.append(count)
+    loss_sum = sum(a * b for a, b in zip(torch.stack(losses).tolist() if losses else [], counts, strict=True))
+    return torch.tensor([loss_sum, sum(counts)], dtype=torch.float64), unit or 1.0
 
 
 def _gradients(params: list[nn.Parameter]) -> list[torch.Tensor]:
@@ -184,10 +193,10 @@ def _scale_gradients(params: list[nn.Parameter], factor: float) -> None:
         torch._foreach_mul_(gradients, factor)
 
 
-def _measured(params, loss: float, count: float, scaler) -> StepReport:
+def _report(loss: float, norm: torch.Tensor, count: float, scaler) -> StepReport:
     """The report, with the norm taken before clipping: clipping first would turn an overflow into zeros and hide it."""
-    grad_norm = float(get_total_norm(_gradients(params)))
-    if torch.isfinite(torch.tensor([loss, grad_norm])).all():
+    grad_norm = float(norm)
+    if math.isfinite(loss) and math.isfinite(grad_norm):
         return StepReport(loss, grad_norm, count)
     if scaler is not None:
         return StepReport(loss, grad_norm, count, "overflow")
@@ -197,8 +206,8 @@ def _measured(params, loss: float, count: float, scaler) -> StepReport:
     )
 
 
-def _clip(params: list[nn.Parameter], grad_norm: float, max_norm: float | None, max_value: float | None) -> None:
+def _clip(params: list[nn.Parameter], norm: torch.Tensor, max_norm: float | None, max_value: float | None) -> None:
     if max_norm is not None:
-        clip_grads_with_norm_(params, max_norm, torch.tensor(grad_norm))
+        clip_grads_with_norm_(params, max_norm, norm)
     if max_value is not None:
         clip_grad_value_(params, max_value)

@@ -63,8 +63,16 @@ def warn_environment(saved: dict[str, Any], now: dict[str, Any]) -> None:
         warnings.warn("the environment differs from the saved run's: " + "; ".join(changed), stacklevel=3)
 
 
-def check_optimizer(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
-    """raises : ValueError where the optimizer's class differs: its moments would load, and fail or mislead at `step`"""
-    now = type(optimizer).__name__
-    if saved["class"] != now:
-        raise ValueError(f"cannot resume: the optimizer was {saved['class']} when saved and is {now} now")
+def describe_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Any]:
+    """Class, and the parameters' names in the optimizer's own order, group by group."""
+    names = {id(param): name for name, param in model.named_parameters()}
+    groups = [[names.get(id(param), "?") for param in group["params"]] for group in optimizer.param_groups]
+    return {"class": type(optimizer).__name__, "groups": groups}
+
+
+def check_optimizer(saved: dict[str, Any], optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
+    """raises : ValueError where class or order differ: the moments would load all the same, into other parameters"""
+    now = describe_optimizer(optimizer, model)
+    for name in now:
+        if saved[name] != now[name]:
+            raise ValueError(f"cannot resume: the optimizer's {name} was {saved[name]} when saved and is {now[name]} now")

@@ -127,7 +127,7 @@ class EpochBatches(Sampler[BatchKey]):
 
         raises : ValueError for a negative epoch, or an offset outside 0 .. examples of an epoch
         """
-        if epoch < 0 or not 0 <= offset <= self.pool_size + self.global_batch:
+        if epoch < 0 or not 0 <= offset <= self.pool_size:
             raise ValueError(
                 f"need epoch >= 0 and 0 <= offset <= {self.pool_size}, got epoch={epoch}, offset={offset}"
             )

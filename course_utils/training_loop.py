@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -51,6 +52,18 @@ class PlainLoader:
                 self.epoch += 1  # counted at hand-over, as ResumableLoader does
             yield batch
             batch = coming
+
+    def state_dict(self) -> dict[str, int]:
+        return {"epoch": self.epoch}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """raises : ValueError for a place inside an epoch, which this loader could not find again"""
+        if state.get("offset"):
+            raise ValueError(
+                f"cannot resume: the state is {state['offset']} examples into epoch {state['epoch']}, and a loader without "
+                "state_dict can only start an epoch: give a ResumableLoader"
+            )
+        self.epoch = state["epoch"]
 
 
 class Trainer:
@@ -99,7 +112,7 @@ class Trainer:
         self._clipping = {"max_norm": max_norm, "max_value": max_value}
         self._how = {"count_fn": count_fn or default_count(loss_fn), "autocast_dtype": autocast_dtype, "sync": sync}
         self.step, self.stopped_by, self.mean = 0, None, Mean()
-        self.best: dict[str, float] = {"accuracy": -1.0, "step": 0}
+        self.best: dict[str, float] = {"accuracy": -1.0, "loss": math.inf, "step": 0}
         self.history: list[dict[str, Any]] = []
         self.val_history: list[dict[str, Any]] = []
         self._loader: Any = None
@@ -138,14 +151,14 @@ class Trainer:
         """Take a loader for the run; give it the position of a state that was loaded before it was known."""
         if num_epochs is None and num_steps is None:
             raise ValueError("fit needs num_epochs=..., num_steps=..., or both")
-        if not hasattr(loader, "load_state_dict"):
-            if isinstance(self._loader, PlainLoader) and self._loader.loader is loader:
-                return self._loader
-            loader = PlainLoader(loader, epoch=self._loader.epoch if self._loader is not None else 0)
-        self._loader = loader
-        if self._loader_state is not None:
-            self._set_loader_state(self._loader_state)
-            self._loader_state = None
+        before = self._loader
+        if isinstance(before, PlainLoader) and before.loader is loader:
+            loader = before
+        elif not hasattr(loader, "load_state_dict"):
+            loader = PlainLoader(loader, epoch=before.epoch if before is not None else 0)
+        if self._loader_state is not None and loader is not before:
+            loader.load_state_dict(self._loader_state)
+        self._loader, self._loader_state = loader, None
         return loader
 
     def _updates(self, loader, num_epochs, num_steps, val_loader) -> Iterator[dict[str, Any]]:
@@ -211,12 +224,22 @@ class Trainer:
     def _end_epoch(self, loader, val_loader) -> None:
         row = {"step": self.step, "epoch": loader.epoch - 1, "train_loss": self.mean.value}
         if val_loader is not None:
-            found = evaluate(self.model, val_loader, self.loss_fn, count_fn=self._how["count_fn"], device=self.device)
+            alone = threading.current_thread() is threading.main_thread()  # else a cell may draw meanwhile
+            how = {"count_fn": self._how["count_fn"], "device": self.device, "isolate": alone}
+            found = evaluate(self.model, val_loader, self.loss_fn, **how)
             row |= {"loss": found.loss, "accuracy": found.accuracy}
             self.val_history.append(row)
-            if (found.accuracy or 0.0) > self.best["accuracy"]:
-                self.best = {"accuracy": found.accuracy or 0.0, "step": self.step}
+            self._keep_best(found)
         self.mean, self._epoch_end_due = Mean(), False
+
+    def _keep_best(self, found: Evaluation) -> None:
+        """By accuracy; by loss where the targets are no classes."""
+        if found.accuracy is not None:
+            better = found.accuracy > self.best["accuracy"]
+        else:
+            better = found.loss < self.best["loss"]
+        if better:
+            self.best = {"accuracy": found.accuracy or 0.0, "loss": found.loss, "step": self.step}
 
     def _generators_put_back(self) -> AbstractContextManager:
         return nullcontext() if self.seed is None else isolated_rng()
@@ -245,12 +268,13 @@ class Trainer:
         state = {
             "model": model.state_dict(),
             "parameters": run_state.parameter_table(model),
-            "optimizer": self.optimizer.state_dict() | {"class": type(self.optimizer).__name__},
+            "optimizer": self.optimizer.state_dict(),
+            "optimizer_order": run_state.describe_optimizer(self.optimizer, model),
             "scheduler": self.scheduler.state_dict() if self.scheduler is not None else None,
             "plan": run_state.describe_scheduler(self.scheduler),
             "scaler": self.scaler.state_dict() if self.scaler is not None else None,
             "ema": self.ema.state_dict() if self.ema is not None else None,
-            "loader": self._loader_state if self._loader is None else self._get_loader_state(),
+            "loader": self._loader.state_dict() if self._loader is not None else self._loader_state,
             "step": self.step,
             "mean": self.mean.state_dict(),
             "best": dict(self.best),
@@ -268,31 +292,22 @@ class Trainer:
         """
         model, state = unwrap(self.model), copy.deepcopy(state)  # the optimizer would train inside the caller's tensors
         run_state.check_parameters(state["parameters"], model)
-        run_state.check_optimizer(state["optimizer"], self.optimizer)
+        run_state.check_optimizer(state["optimizer_order"], self.optimizer, model)
         run_state.check_scheduler(state["plan"], self.scheduler)
         if state["seed"] != self.seed:
             raise ValueError(f"cannot resume: seed was {state['seed']} when saved and is {self.seed} now")
         for name in ("scaler", "ema"):
             if (state[name] is None) != (getattr(self, name) is None):
-                raise ValueError(f"cannot resume: the run was saved with{'out' * (state[name] is None)} {name}")
+                was, now = ("without", "with") if state[name] is None else ("with", "without")
+                raise ValueError(f"cannot resume: the run was saved {was} {name} and is {now} one now")
+        if self._loader is not None and state["loader"] is not None:
+            self._loader.load_state_dict(state["loader"])  # a loader that comes later gets it in `_attach`
+        self._loader_state = state["loader"]
         run_state.warn_environment(state["environment"], environment())
         model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict({name: part for name, part in state["optimizer"].items() if name != "class"})
+        self.optimizer.load_state_dict(state["optimizer"])
         for name in ("scheduler", "scaler", "ema"):
             if state[name] is not None:
                 getattr(self, name).load_state_dict(state[name])
         self.mean.load_state_dict(state["mean"])
         self.step, self.best, self._epoch_end_due = state["step"], state["best"], state["epoch_end_due"]
-        if self._loader is None:
-            self._loader_state = state["loader"]
-        elif state["loader"] is not None:
-            self._set_loader_state(state["loader"])
-
-    def _get_loader_state(self) -> dict[str, Any]:
-        return {"epoch": self._loader.epoch} if isinstance(self._loader, PlainLoader) else self._loader.state_dict()
-
-    def _set_loader_state(self, state: dict[str, Any]) -> None:
-        if isinstance(self._loader, PlainLoader):
-            self._loader.epoch = state["epoch"]
-        else:
-            self._loader.load_state_dict(state)

@@ -1,0 +1,40 @@
+"""What every test gets: one torch thread, folders of its own, a tiny model and batch from a fixed seed."""
+
+import os
+import tempfile
+
+_FOLDER = tempfile.TemporaryDirectory(prefix="course-tests-", ignore_cleanup_errors=True)
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # before torch is imported: threads that spin slow a busy machine
+os.environ["OMP_NUM_THREADS"] = "1"  # kernels and other child processes too
+os.environ["COURSE_WORK"] = os.path.join(_FOLDER.name, "work")
+os.environ["COURSE_PROGRESS"] = os.path.join(_FOLDER.name, "progress.json")
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def one_thread_and_a_fixed_seed():
+    """Each test starts from the same generators, whatever ran before it."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+
+def make_tiny_model(*, dropout: float = 0.0) -> nn.Module:
+    """4 inputs, 3 classes, 35 parameters; the same weights at every call."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Dropout(dropout), nn.Linear(4, 3))
+
+
+@pytest.fixture
+def tiny_model():
+    return make_tiny_model()
+
+
+@pytest.fixture
+def tiny_batch():
+    """inputs float32 (10, 4), targets int64 (10,) in 0 .. 2; the same at every call."""
+    generator = torch.Generator().manual_seed(2)
+    return torch.randn(10, 4, generator=generator), torch.randint(3, (10,), generator=generator)
