@@ -64,4 +64,4 @@ def cpu_name() -> str:
 
 def _numbers_on_one_line(text: str) -> str:
     """Lists of plain values on one line each: a record is read by people too."""
-    return re.sub(r"\[[^\[\]{}]*\]", lambda found: " ".join(found.group().split()), text)
+    return re.sub(r"\[([^\[\]{}]*)\]", lambda found: f"[{' '.join(found.group(1).split())}]", text)
