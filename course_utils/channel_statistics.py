@@ -51,14 +51,19 @@ def channel_stats(dataset: Dataset) -> ChannelStats:
 
 def _pixels(dataset: Dataset, chunk: int = 512) -> Iterator[torch.Tensor]:
     """float64 (C, pixels) in [0, 1], of one image or, from memory, of many at once."""
-    if isinstance(dataset, ArrayDataset) and dataset.transform is None:
+    if isinstance(dataset, ArrayDataset) and dataset.transform is None and dataset.images.dim() == 4:
         for start in range(0, len(dataset), chunk):
             images = dataset.images[start : start + chunk]
             yield _checked_pixels(images, f"images {start} to {start + len(images) - 1}").transpose(0, 1).flatten(1)
         return
+    channels = None
     with isolated_rng():
         for index in range(len(dataset)):
-            yield _checked_pixels(dataset[index][0], f"image {index}").flatten(1)
+            pixels = _checked_pixels(dataset[index][0], f"image {index}").flatten(1)
+            channels = channels or len(pixels)
+            if len(pixels) != channels:
+                raise ValueError(f"image {index}: need {channels} channels as before, got {len(pixels)}")
+            yield pixels
 
 
 def _checked_pixels(images: Any, name: str) -> torch.Tensor:

@@ -183,8 +183,9 @@ def _read_full(split: str, root: Path) -> tuple[torch.Tensor, torch.Tensor]:
     try:
         data = FashionMNIST(root, train=split == "train", download=True)  # downloads nothing that is there
     except (OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())  # torchvision's has line breaks
         raise ConnectionError(
-            f"the full Fashion-MNIST is not in {root / 'FashionMNIST' / 'raw'} and could not be downloaded ({error}). "
+            f"the full Fashion-MNIST is not in {root / 'FashionMNIST' / 'raw'} and could not be downloaded ({reason}). "
             "Connect once; or put its four .gz files there (Debian: package dataset-fashion-mnist); or use the "
             "embedded part, full=False."
         ) from error
