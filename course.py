@@ -18,8 +18,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -135,13 +137,24 @@ def install(extras, cpu):
 
 
 def check_space(cpu):
-    """Stop before the download where the disk is too small; what is installed already counts."""
-    gib = 8 if sys.platform == "linux" and not cpu else 3  # to stay: 6 and about 2; the rest while downloading
+    """Stop before the download where a disk is too small; what an interrupted installation left counts as room."""
+    large = sys.platform == "linux" and not cpu  # torch for Linux brings CUDA: 3 GB to fetch, 6 to keep
+    wanted = {}
+    for folder, gib in ((ROOT, 6.5 if large else 2.5), (Path(tempfile.gettempdir()), 3 if large else 0.5)):
+        wanted.setdefault(disk_of(folder), []).append((folder, gib))
     there = sum(os.lstat(str(file)).st_size for file in VENV.rglob("*")) if VENV.exists() else 0
-    free = shutil.disk_usage(str(VENV if VENV.exists() else ROOT)).free
-    if free + there < gib * GIB:
-        small = " --cpu needs less." if gib > 3 else ""
-        stop(f"No room: the environment needs {gib} GB on the disk of {ROOT}, {free / GIB:.1f} GB are free.{small}")
+    for places in wanted.values():
+        folder, needed = places[0][0], sum(gib for _, gib in places)
+        free = shutil.disk_usage(str(folder)).free
+        if free + (there if folder == ROOT else 0) < needed * GIB:
+            smaller = "The small build needs less: --cpu. " if large else ""
+            stop(f"No room: the installation needs {needed:g} GB on the disk of {folder}, "
+                 f"{free / GIB:.1f} GB are free. {smaller}TMPDIR=DIR moves the temporary files.")
+
+
+def disk_of(folder):
+    """Equal for two folders if they share a disk."""
+    return os.stat(str(folder)).st_dev
 
 
 def venv_works():
@@ -168,8 +181,10 @@ def make_venv():
     not_from_inside()
     say(f"Making the environment {VENV} with Python {dotted(sys.version_info[:3])}.")
     try:
-        venv.create(str(VENV), with_pip=True, clear=True, symlinks=os.name != "nt")
-    except (OSError, subprocess.CalledProcessError) as error:
+        venv.create(str(VENV), with_pip=False, clear=True, symlinks=os.name != "nt")
+        if call([python_in_venv(), "-Im", "ensurepip", "--upgrade", "--default-pip"], ROOT) != 0:
+            raise OSError("ensurepip failed")
+    except OSError as error:
         stop(f"Cannot make {VENV}: {error}. Is the folder writable and the disk not full? "
              "With your own Python and packages: --here.")
 
@@ -208,8 +223,8 @@ def pip_install(*arguments):
 def pip_problem(log):
     """What a failed pip's log says, in words: disk first, since a full disk shows in many ways."""
     if re.search(r"No space left on device|Errno 28|WinError 112|Disk quota exceeded", log):
-        return ("the disk is full, here or where temporary files go (set TMPDIR to a roomier folder). "
-                "The same command goes on from there.")
+        return ("the disk is full, here or where temporary files go. TMPDIR=DIR moves those, PIP_NO_CACHE_DIR=1 keeps "
+                "no second copy of what is fetched. Then the same command goes on from there.")
     if re.search(r"NewConnectionError|NameResolutionError|Could not resolve|getaddrinfo|ConnectTimeout|ReadTimeout"
                  r"|Network is unreachable|Connection refused|ConnectionReset|ProxyError|SSLError|IncompleteRead", log):
         return "the package index was not reached. Check the network (proxy?), then the same command again."
@@ -271,8 +286,27 @@ def child_environment(python, **more):
 
 
 def call(command, folder, environment=None):
-    """Run to the end and return the exit status; an interruption ends the program before it is passed on."""
-    return subprocess.call([str(part) for part in command], cwd=str(folder), env=environment)
+    """Run to the end and return the exit status. Interrupted, we leave only after the program has."""
+    process = subprocess.Popen([str(part) for part in command], cwd=str(folder), env=environment)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        end(process)
+        raise
+
+
+def end(process, patience=5.0):
+    """Ctrl-C reached the program too: let it tidy up (pip has GBs in temporary files), ask once more, then kill it."""
+    def ask():
+        process.send_signal(signal.SIGINT)
+
+    for insist in (lambda: None, process.kill if os.name == "nt" else ask, process.kill):
+        try:
+            insist()
+            process.wait(patience)
+            return
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            continue
 
 
 def become(command, folder, environment):
