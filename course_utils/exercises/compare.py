@@ -52,7 +52,9 @@ def as_number(value: Any) -> Any:
 def is_array(value: Any) -> bool:
     """A torch tensor, a NumPy array or a NumPy scalar; loads neither library."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    return bool(torch and isinstance(value, torch.Tensor)) or bool(numpy and isinstance(value, (numpy.ndarray, numpy.generic)))
+    return bool(torch and isinstance(value, torch.Tensor)) or bool(
+        numpy and isinstance(value, (numpy.ndarray, numpy.generic))
+    )
 
 
 def _is_iterator(value: Any) -> bool:

@@ -39,13 +39,14 @@ class Exercise:
 
     id           : "schedules-1"; the part before the last dash is the chapter's stem
     difficulty   : "easy", "medium" or "hard"; `minutes` is what it takes at that level
-    cases        : argument tuples in the order of the answer's parameters, smallest first (or a function that makes them)
-    expected     : results worked out by hand, one a case; tests hold the answer against them
+    cases        : argument tuples in the order of the answer's parameters, smallest first; or a function for them
+    expected     : results worked out by hand, one a case (None: not worked out; a type of error: it is raised);
+                   tests hold the answer against them
     imports      : lines that stub and answer need at their top, "import math"
     arrange      : `arrange(*case)` makes fresh arguments for each call (models, optimizers, iterators)
     observe      : `observe(result, *arguments)` gives what is compared; by default the result
     describe     : `describe(*case)` words a case; by default the call with its arguments
-    difference   : `difference(expected, got)` gives None or words; by default `compare.difference` with `rel` and `abs_`
+    difference   : `difference(expected, got)` gives None or words; by default that of `compare`, with `rel` and `abs_`
     keep_arguments : True where changing an argument is a mistake (a copy protects the case in any event)
     seconds      : wall time for all cases together
     lesson       : one sentence that a right answer has earned

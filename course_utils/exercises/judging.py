@@ -17,7 +17,8 @@ ORACLE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Verdict:
-    """status: "not attempted", "right", "wrong" or "raised"; mistake: a wrong answer's name or None; lines: the words."""
+    """status: "not attempted", "right", "wrong" or "raised"; mistake: a wrong answer's name or None; lines: the
+    words."""
 
     status: str
     lines: tuple[str, ...] = ()
@@ -64,7 +65,9 @@ def _decide(exercise: Exercise, right: list[Outcome], given: list[Outcome], limi
         return Verdict("right", tuple(_right_lines(exercise, given)))
     mistake = recognise(exercise, given)
     case, outcome = exercise.case_list[failing], given[failing]
-    lines = list(_mistake_lines(exercise, mistake)) + list(_failure_lines(exercise, case, right[failing], outcome, limit))
+    lines = list(_mistake_lines(exercise, mistake)) + list(
+        _failure_lines(exercise, case, right[failing], outcome, limit)
+    )
     raised = outcome.status in ("raised", "not attempted") and not mistake
     return Verdict("raised" if raised else "wrong", tuple(lines), mistake)
 
@@ -113,7 +116,8 @@ def _signature_problem(exercise: Exercise, fn: Callable) -> str | None:
         inspect.signature(fn).bind(*args, **kwargs)
     except TypeError as error:
         wanted = ", ".join(str(p).split(":")[0].split(" =")[0] for p in _parameters(exercise.answer))
-        return f"Your function takes {_list_of(fn)}; it is called with ({wanted}): {error}. Keep the parameters of the stub."
+        takes = ", ".join(p.name for p in _parameters(fn))
+        return f"Your function takes ({takes}); it is called with ({wanted}): {error}. Keep the stub's parameters."
     except ValueError:  # a builtin without a signature: the call itself will tell
         pass
     return None
@@ -121,10 +125,6 @@ def _signature_problem(exercise: Exercise, fn: Callable) -> str | None:
 
 def _parameters(fn: Callable) -> list[inspect.Parameter]:
     return list(inspect.signature(fn).parameters.values())
-
-
-def _list_of(fn: Callable) -> str:
-    return f"({', '.join(p.name for p in _parameters(fn))})"
 
 
 def _right_lines(exercise: Exercise, given: list[Outcome]) -> Iterator[str]:
@@ -151,7 +151,8 @@ def _failure_lines(exercise: Exercise, case: tuple, right: Outcome, given: Outco
         yield f"{call} raised {type(given.error).__name__}: {given.error}"
         yield from [given.line] * bool(given.line)
     elif given.status == "unreadable":
-        yield f"{call}: what your function returned or left behind cannot be used: {type(given.error).__name__}: {given.error}"
+        reason = f"{type(given.error).__name__}: {given.error}"
+        yield f"{call}: what your function returned or left behind cannot be used: {reason}"
     else:
         yield from _result_lines(exercise, call, right, given)
     yield from _printed(given)
@@ -171,7 +172,8 @@ def _result_lines(exercise: Exercise, call: str, right: Outcome, given: Outcome)
     if words:
         yield f"{call}: {words}"
     if given.changed != right.changed:
-        yield f"{call} changed its argument {', '.join(given.changed)}: the caller still needs it as it was. Work on a copy."
+        names = ", ".join(given.changed)
+        yield f"{call} changed its argument {names}: the caller still needs it as it was. Work on a copy."
 
 
 def _why_none(given: Outcome) -> str:
@@ -181,8 +183,8 @@ def _why_none(given: Outcome) -> str:
 
 
 _ODD_RETURNS = {
-    "a generator": "a generator, which can be read only once and holds no result yet: collect it, for example with list(...).",
-    "an iterator": "an iterator, which can be read only once: collect it, for example with list(...).",
+    "a generator": "a generator, which can be read only once and has computed nothing yet: collect it with list(...).",
+    "an iterator": "an iterator, which can be read only once: collect it with list(...).",
     "a coroutine": "a coroutine: write `def`, not `async def`.",
 }
 

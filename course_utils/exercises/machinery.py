@@ -14,7 +14,7 @@ from typing import Any
 from course_utils.exercises.declare import Exercise
 from course_utils.exercises.hints import Hints
 from course_utils.exercises.judging import judge
-from course_utils.exercises.progress import Progress, load, record, save
+from course_utils.exercises.progress_file import Progress, load, record, save
 from course_utils.exercises.report import Report
 
 CHAPTERS = (
@@ -50,7 +50,8 @@ def hint(id: str) -> Hints:
 
 
 def answer(id: str) -> Answer:
-    """The right answer as a function; `.source` is its code as it is put into the cell. UnknownExercise for another id."""
+    """The right answer as a function; `.source` is its code as it is put into the cell. UnknownExercise for another
+    id."""
     return Answer(find(id))
 
 

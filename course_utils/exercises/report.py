@@ -33,15 +33,20 @@ class Report:
         return "\n".join([head, *(f"  {line}" for line in self.lines)])
 
     def _repr_html_(self) -> str:
-        """Text in the theme's own colour, so it reads on light and dark; the status is a word and a sign, then a colour."""
+        """Text in the theme's own colour, so it reads on light and dark; the status is a word and a sign, then a
+        colour."""
         icon = f'<span style="color:{_EDGES[self.status]}" aria-hidden="true">{ICONS[self.status]}</span>'
         lines = "".join(f'<div style="margin-top:.3em">{html.escape(line)}</div>' for line in self.lines)
         return card(
-            f"{icon} <b>{self.status}</b> &nbsp;{html.escape(self._heading)}{lines}", _EDGES[self.status], 'role="status"'
+            f"{icon} <b>{self.status}</b> &nbsp;{html.escape(self._heading)}{lines}",
+            _EDGES[self.status],
+            'role="status"',
         )
 
 
 def card(inside: str, edge: str = "#888888", attributes: str = "") -> str:
     """A framed block whose text and ground follow the theme."""
-    style = f"border-left:4px solid {edge};background:rgba(128,128,128,.1);padding:.5em 1em;max-width:60em;overflow-x:auto"
+    style = (
+        f"border-left:4px solid {edge};background:rgba(128,128,128,.1);padding:.5em 1em;max-width:60em;overflow-x:auto"
+    )
     return f'<div {attributes} style="{style}">{inside}</div>'

@@ -28,7 +28,7 @@ from course_utils.exercises.wording import kind
 class Outcome:
     """What one call came to.
 
-    status   : "returned", "raised", "unreadable" (`observe` could make nothing of the result), "endless" or "not attempted"
+    status   : "returned", "raised", "unreadable" (`observe` can make nothing of it), "endless" or "not attempted"
     value    : what is compared; `returned` is the kind of the plain result
     error    : what was raised; `line` says where in the reader's own code
     changed  : names of the arguments that the call changed, where that is forbidden
@@ -80,7 +80,7 @@ def _run(exercise: Exercise, fn: Callable, case: tuple, seconds: float, expected
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a reader's `exit()` must not end the kernel
-            found = _failure(fn, error, stage)
+            found = _failure(exercise, fn, error, stage)
     changed = _changed(exercise, before, arguments) if before is not None else ()
     return Outcome(**found, returned=stage.get("kind", ""), printed=printed.getvalue(), changed=changed)
 
@@ -105,8 +105,10 @@ def _changed(exercise: Exercise, before: tuple, after: tuple) -> tuple[str, ...]
     return tuple(n for n, b, a in zip(names, before, after, strict=False) if difference(b, a, rel=0, abs_=0))
 
 
-def _failure(fn: Callable, error: BaseException, stage: dict) -> dict:
-    frames = [f for f in traceback.walk_tb(error.__traceback__) if _is_own(f[0].f_code.co_filename, fn)]
+def _failure(exercise: Exercise, fn: Callable, error: BaseException, stage: dict) -> dict:
+    observing = getattr(exercise.observe, "__code__", None)
+    walk = [f for f in traceback.walk_tb(error.__traceback__) if f[0].f_code is not observing]
+    frames = [f for f in walk if _is_own(f[0].f_code.co_filename, fn)]
     if isinstance(error, NotImplementedError) and _raised_in(error, frames):
         return {"status": "not attempted", "error": error}
     status = "raised" if frames or "kind" not in stage else "unreadable"

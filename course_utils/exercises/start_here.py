@@ -44,6 +44,6 @@ def counts_one_epoch(num_examples, batch_size, num_epochs):
 
 @count_steps.wrong
 def rounds_once_for_the_run(num_examples, batch_size, num_epochs):
-    """All epochs' examples are divided together, as if a batch went on into the next epoch. Each epoch ends with its own
-    smaller batch, so round up before you multiply."""
+    """All epochs' examples are divided together, as if a batch went on into the next epoch. Each epoch ends with its
+    own smaller batch, so round up before you multiply."""
     return math.ceil(num_epochs * num_examples / batch_size)

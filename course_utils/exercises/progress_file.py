@@ -109,7 +109,7 @@ class Progress:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{ICONS[s]} {s}</td><td>{html.escape(i)}</td><td style='text-align:left'>{html.escape(t)}</td></tr>"
+            f"<tr><td>{ICONS[s]} {s}</td><td>{i}</td><td style='text-align:left'>{html.escape(t)}</td></tr>"
             for _, i, t, s in self.rows
         )
         note = f"<div>{html.escape(self.note)}</div>" if self.note else ""
