@@ -47,10 +47,9 @@ def no_trace(model: nn.Module, optimizer: Optimizer) -> Iterator[None]:
     tensors = list({id(t): t for t in [*model.parameters(), *model.buffers(), *held]}.values())
     values, grads = [t.detach().clone() for t in tensors], [t.grad for t in tensors]
     modules = [(module, module.training, dict(module._buffers)) for module in model.modules()]
-    state, groups = optimizer.state, [dict(group) for group in optimizer.param_groups]
-    flag = getattr(optimizer, "_opt_called", None)
+    attributes, groups = dict(vars(optimizer)), [dict(group) for group in optimizer.param_groups]
     # training gets copies of what the optimizer holds; the originals come back
-    optimizer.state = defaultdict(dict, {param: copy.deepcopy(entries) for param, entries in state.items()})
+    optimizer.state = defaultdict(dict, {param: copy.deepcopy(entries) for param, entries in optimizer.state.items()})
     for group in optimizer.param_groups:
         group.update(copy.deepcopy({name: value for name, value in group.items() if name != "params"}))
     try:
@@ -67,12 +66,11 @@ def no_trace(model: nn.Module, optimizer: Optimizer) -> Iterator[None]:
         for module, mode, buffers in modules:
             module.training = mode
             module._buffers.update(buffers)  # a buffer may have been replaced, not changed
-        optimizer.state = state
+        vars(optimizer).clear()
+        vars(optimizer).update(attributes)  # the state, and a scheduler's note that a step was made: ours do not count
         for group, saved in zip(optimizer.param_groups, groups, strict=True):
             group.clear()
             group.update(saved)
-        if flag is not None:
-            optimizer._opt_called = flag  # a scheduler's note that a step was made; ours do not count
 
 
 @contextmanager
