@@ -1,0 +1,545 @@
+import math
+import signal
+import subprocess
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import DataLoader, TensorDataset
+
+from course_utils import training_loop
+from course_utils.evaluation import evaluate
+from course_utils.loaders import ResumableLoader
+from course_utils.optimizer_step import NonFiniteError
+from course_utils.randomness import derive_seed, seed_everything
+from course_utils.sampling import EpochBatches
+from course_utils.schedules import warmup_cosine
+from course_utils.training_loop import Trainer
+from tests.conftest import make_tiny_model
+
+
+def make_data(num_examples=22):
+    generator = torch.Generator().manual_seed(2)
+    inputs = torch.randn(num_examples, 4, generator=generator)
+    return TensorDataset(inputs, torch.randint(3, (num_examples,), generator=generator))
+
+
+def make_loader(num_examples=22, batch_size=4, **how):
+    return ResumableLoader(make_data(num_examples), batch_size=batch_size, seed=3, **how)
+
+
+def make_trainer(*, dropout=0.3, total_steps=40, **how):
+    """Momentum, a schedule and dropout: all that a resumed run could get wrong."""
+    model = make_tiny_model(dropout=dropout)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    plan = partial(warmup_cosine, warmup_steps=2, total_steps=total_steps)
+    return Trainer(model, optimizer, F.cross_entropy, scheduler=LambdaLR(optimizer, plan), **({"seed": 1} | how))
+
+
+def weights(trainer):
+    return torch.cat([param.detach().flatten() for param in trainer.model.parameters()])
+
+
+def rows(history):
+    return [{name: value for name, value in row.items() if name != "wait_ms"} for row in history]
+
+
+def run(num_steps=None, loader=None, num_epochs=None, val_loader=None, **how):
+    loader = make_loader() if loader is None else loader
+    return make_trainer(**how).fit(loader, num_steps=num_steps, num_epochs=num_epochs, val_loader=val_loader)
+
+
+def saved_and_loaded(state, path):
+    torch.save(state, path)
+    return torch.load(path, weights_only=True)
+
+
+# --- the loop itself
+
+
+def test_the_trainer_makes_the_bits_of_a_loop_written_by_hand():
+    trainer = run(num_epochs=2, max_norm=0.1)
+    hand, loader, step = make_trainer(), make_loader(), 0
+    for _ in range(2):
+        for inputs, targets in loader:
+            seed_everything(derive_seed(1, "step", step), rank=0)
+            hand.optimizer.zero_grad()
+            F.cross_entropy(hand.model(inputs), targets).backward()
+            nn.utils.clip_grad_norm_(hand.model.parameters(), 0.1)
+            hand.optimizer.step()
+            hand.scheduler.step()
+            step += 1
+    assert trainer.step == step == 12
+    assert torch.equal(weights(trainer), weights(hand))
+
+
+def test_history_has_one_row_an_update_with_the_lr_it_used():
+    trainer = run(num_epochs=2)
+    assert len(trainer.history) == 12
+    assert set(trainer.history[0]) == {"step", "epoch", "loss", "lr", "grad_norm", "wait_ms"}
+    assert [row["step"] for row in trainer.history] == list(range(1, 13))
+    assert [row["epoch"] for row in trainer.history] == [0] * 6 + [1] * 6
+    expected = [0.05 * warmup_cosine(step, warmup_steps=2, total_steps=40) for step in range(12)]
+    assert [row["lr"] for row in trainer.history] == pytest.approx(expected)
+    assert all(type(row["loss"]) is float and row["grad_norm"] > 0 <= row["wait_ms"] for row in trainer.history)
+
+
+@pytest.mark.parametrize(
+    "num_epochs, num_steps, made", [(2, None, 12), (None, 7, 7), (2, 7, 7), (1, 7, 6), (0, None, 0), (None, 0, 0)]
+)
+def test_epochs_and_steps_are_totals_and_whichever_comes_first_ends_the_run(num_epochs, num_steps, made):
+    trainer, loader = make_trainer(), make_loader()
+    for _ in range(2):  # on a finished run fit does nothing
+        trainer.fit(loader, num_epochs=num_epochs, num_steps=num_steps)
+        assert trainer.step == len(trainer.history) == made
+
+
+def test_fit_needs_an_end():
+    with pytest.raises(ValueError, match="num_epochs=..., num_steps=..., or both"):
+        make_trainer().fit(make_loader())
+    with pytest.raises(ValueError, match="accumulate needs 1 or more .* got 0"):
+        make_trainer(accumulate=0)
+
+
+def test_an_epochs_last_window_holds_what_is_left():
+    seen = []
+    run(num_epochs=2, accumulate=4, on_step=lambda trainer, report, keys: seen.append((report.count, len(keys))))
+    assert seen == [(16, 4), (6, 2)] * 2
+
+
+def test_accumulated_windows_make_the_steps_of_larger_batches():
+    small = run(num_epochs=2, loader=make_loader(batch_size=2), accumulate=4, dropout=0.0)
+    large = run(num_epochs=2, loader=make_loader(batch_size=8), dropout=0.0)
+    assert small.step == large.step == 6
+    torch.testing.assert_close(weights(small), weights(large))
+
+
+def test_a_loader_that_gives_no_batch_is_an_error_not_an_endless_loop():
+    with pytest.raises(ValueError, match="no batch in epoch 0"):
+        run(num_epochs=1, loader=make_loader(num_examples=3, drop_last=True))
+    with pytest.raises(ValueError, match="no batch in epoch 0"):
+        run(num_epochs=1, loader=[])
+
+
+def test_frozen_layers_stay_frozen_and_a_model_in_eval_mode_is_woken():
+    trainer = make_trainer()
+    trainer.model[2].eval()
+    trainer.fit(make_loader(), num_steps=2, val_loader=make_loader())
+    assert trainer.model.training and not trainer.model[2].training
+    trainer.model.eval()
+    assert trainer.fit(make_loader(), num_steps=3).model[2].training
+
+
+# --- randomness
+
+
+def test_dropout_is_a_function_of_seed_step_and_rank():
+    def drawing(trainer, report, keys):
+        torch.rand(trainer.step)  # something else draws, differently at each step
+
+    reference = weights(run(num_steps=8))
+    torch.manual_seed(99)
+    assert torch.equal(weights(run(num_steps=8, on_step=drawing)), reference)
+    assert not torch.equal(weights(run(num_steps=8, seed=2)), reference)
+    assert not torch.equal(weights(run(num_steps=8, rank=1)), reference)
+
+
+def test_each_step_has_its_own_dropout():
+    losses = [row["loss"] for row in run(num_steps=3, loader=[make_data().tensors], total_steps=10**9).history]
+    trainer = make_trainer(total_steps=10**9)
+    trainer.optimizer.param_groups[0]["lr"] = 0.0
+    trainer.scheduler = None
+    still = [row["loss"] for row in trainer.fit([make_data().tensors], num_steps=3).history]
+    assert len(set(still)) == 3 == len(set(losses))
+
+
+@pytest.mark.parametrize("fit", [True, False], ids=["fit", "steps"])
+def test_a_seeded_trainer_puts_the_generators_back(fit):
+    before = torch.get_rng_state()
+    if fit:
+        run(num_steps=3)
+    else:
+        iterator = make_trainer().steps(make_loader(), num_steps=3)
+        next(iterator)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_without_a_seed_no_generator_is_touched(monkeypatch):
+    def forbidden(*args, **kwargs):
+        raise AssertionError("a generator was touched")
+
+    for name in ("seed_everything", "isolated_rng"):
+        monkeypatch.setattr(training_loop, name, forbidden)
+    assert run(num_steps=3, seed=None, dropout=0.0).step == 3
+
+
+def test_a_run_with_validation_in_a_thread_disturbs_no_draw_of_the_main_thread(monkeypatch):
+    calls = []
+    monkeypatch.setattr("course_utils.evaluation.isolated_rng", lambda: calls.append(1))
+    batches = [make_data().tensors]
+    work = partial(run, num_epochs=2, loader=batches, val_loader=batches, seed=None, dropout=0.0)
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert calls == []
+    with pytest.raises(TypeError):
+        work()
+    assert calls == [1]
+
+
+def test_evaluation_leaves_training_bit_equal():
+    with_validation = run(num_epochs=3, val_loader=make_loader(10))
+    evaluating = run(num_epochs=3, on_step=lambda t, r, k: evaluate(t.model, make_loader(), F.cross_entropy))
+    assert torch.equal(weights(with_validation), weights(run(num_epochs=3)))
+    assert torch.equal(weights(evaluating), weights(with_validation))
+
+
+# --- stop and go on
+
+
+@pytest.mark.parametrize("accumulate", [1, 4])
+@pytest.mark.parametrize("stop", [0, 1, 3, 5, 6, 7, 11])
+def test_a_run_stopped_anywhere_goes_on_to_the_same_bits(tmp_path, stop, accumulate):
+    whole = run(num_epochs=4, accumulate=accumulate, val_loader=make_loader(10))
+    stop = min(stop, whole.step - 1)
+    first = run(num_steps=stop, accumulate=accumulate, val_loader=make_loader(10))
+    second = make_trainer(accumulate=accumulate)
+    second.load_state_dict(saved_and_loaded(first.state_dict(), tmp_path / "state.pt"))
+    second.fit(make_loader(), num_epochs=4, val_loader=make_loader(10))
+    assert torch.equal(weights(second), weights(whole))
+    assert rows(first.history + second.history) == rows(whole.history)
+    assert first.val_history + second.val_history == whole.val_history
+    assert second.best == whole.best and second.step == whole.step
+
+
+def test_steps_and_fit_are_the_same_run_and_can_take_turns():
+    whole, trainer, loader = run(num_epochs=3), make_trainer(), make_loader()
+    iterator = trainer.steps(loader, num_epochs=3)
+    first = [next(iterator) for _ in range(4)]
+    trainer.fit(loader, num_steps=9)
+    rest = list(trainer.steps(loader, num_epochs=3))
+    assert [row["step"] for row in first + rest] == [1, 2, 3, 4, *range(10, 19)]
+    assert torch.equal(weights(trainer), weights(whole)) and rows(trainer.history) == rows(whole.history)
+
+
+CHILD = """
+import sys, torch
+from tests.test_training_loop import make_loader, make_trainer, weights
+torch.set_num_threads(1)
+trainer = make_trainer()
+trainer.load_state_dict(torch.load(sys.argv[1], weights_only=True))
+trainer.fit(make_loader(), num_steps=15)
+torch.save(weights(trainer), sys.argv[1])
+"""
+
+
+def test_a_run_goes_on_to_the_same_bits_in_a_new_process(tmp_path):
+    path, root = tmp_path / "state.pt", str(Path(__file__).parents[1])
+    torch.save(run(num_steps=9).state_dict(), path)  # in the middle of the second epoch
+    subprocess.run([sys.executable, "-c", CHILD, str(path)], check=True, cwd=root)
+    assert torch.equal(torch.load(path, weights_only=True), weights(run(num_steps=15)))
+
+
+def test_the_end_of_an_epoch_that_a_stop_came_before_is_made_up_for():
+    val_loader = make_loader(10)
+    whole = run(num_epochs=2, val_loader=val_loader)
+    first = make_trainer()
+    updates = first.steps(make_loader(), num_epochs=2, val_loader=val_loader)
+    for _ in range(6):  # the epoch's last update is made, its validation is not
+        next(updates)
+    assert first.state_dict()["epoch_end_due"] and first.val_history == []
+    second = make_trainer()
+    second.load_state_dict(first.state_dict())
+    second.fit(make_loader(), num_epochs=2, val_loader=val_loader)
+    assert second.val_history == whole.val_history and len(whole.val_history) == 2
+    assert set(whole.val_history[0]) == {"step", "epoch", "train_loss", "loss", "accuracy"}
+
+
+def test_the_best_metric_survives_a_resume_and_is_not_overwritten_by_a_worse_one():
+    first = run(num_epochs=1, val_loader=make_loader(10))
+    state = first.state_dict()
+    state["best"] = {"accuracy": 1.0, "loss": 0.0, "step": 3}
+    second = make_trainer()
+    second.load_state_dict(state)
+    second.fit(make_loader(), num_epochs=2, val_loader=make_loader(10))
+    assert second.best == state["best"]
+
+
+def test_best_goes_by_accuracy_and_by_loss_where_there_is_none():
+    trainer = make_trainer()
+    for step, (loss, accuracy) in enumerate([(3.0, 0.5), (1.0, 0.4), (2.0, 0.6)]):
+        trainer.step = step
+        trainer._keep_best(training_loop.Evaluation(loss, accuracy, None, 10))
+    assert trainer.best["step"] == 2
+    trainer = make_trainer()
+    for step, loss in enumerate([3.0, 1.0, 2.0]):
+        trainer.step = step
+        trainer._keep_best(training_loop.Evaluation(loss, None, None, 10))
+    assert trainer.best["step"] == 1
+
+
+def test_the_running_mean_of_an_epoch_survives_a_resume():
+    first = run(num_steps=3)
+    second = make_trainer()
+    second.load_state_dict(first.state_dict())
+    second.fit(make_loader(), num_epochs=1, val_loader=make_loader(10))
+    whole = run(num_epochs=1, val_loader=make_loader(10))
+    assert second.val_history[0]["train_loss"] == whole.val_history[0]["train_loss"]
+    losses = [row["loss"] for row in whole.history]
+    expected = (sum(losses[:5]) * 4 + losses[5] * 2) / 22  # a ragged last batch counts for what it holds
+    assert whole.val_history[0]["train_loss"] == pytest.approx(expected)
+
+
+def test_a_state_does_not_change_while_training_goes_on_and_loading_copies_it():
+    trainer, loader = make_trainer(), make_loader()
+    trainer.fit(loader, num_steps=4)
+    state, again = trainer.state_dict(), trainer.state_dict()
+    trainer.fit(loader, num_steps=8)
+    assert str(state) == str(again) and state["step"] == 4
+    other = make_trainer()
+    other.load_state_dict(state)
+    other.fit(make_loader(), num_steps=8)
+    assert str(state) == str(again)
+    assert torch.equal(weights(other), weights(trainer))
+
+
+def test_the_state_has_the_models_own_names_and_no_history():
+    trainer = make_trainer()
+    compiled = nn.Module()
+    compiled._orig_mod = trainer.model
+    plain = trainer.state_dict()
+    trainer.model = compiled
+    state = trainer.state_dict()
+    assert state["model"].keys() == plain["model"].keys() == {"0.weight", "0.bias", "3.weight", "3.bias"}
+    assert "history" not in state
+
+
+# --- states and loaders
+
+
+def stopped(num_steps=4):
+    return run(num_steps=num_steps).state_dict()
+
+
+def test_a_state_waits_for_the_loader_that_fit_brings():
+    trainer = make_trainer()
+    trainer.load_state_dict(stopped())
+    assert trainer.state_dict()["loader"] == stopped()["loader"]
+    loader = make_loader()
+    trainer.fit(loader, num_steps=4)
+    assert loader.state_dict()["offset"] == 16
+
+
+@pytest.mark.parametrize("fresh", [False, True], ids=["the same loader", "a fresh loader"])
+def test_a_state_loaded_into_a_trainer_that_has_run_moves_its_loader(fresh):
+    trainer, loader = make_trainer(), make_loader()
+    trainer.fit(loader, num_steps=8)
+    state, eight = stopped(), weights(trainer)
+    trainer.load_state_dict(state)
+    assert loader.state_dict()["offset"] == 16
+    trainer.fit(make_loader() if fresh else loader, num_steps=8)
+    assert torch.equal(weights(trainer), eight)
+
+
+def test_a_state_with_a_place_in_an_epoch_is_not_lost_on_a_plain_loader():
+    trainer = make_trainer()
+    trainer.load_state_dict(stopped())
+    with pytest.raises(ValueError, match="16 examples into epoch 0.*give a ResumableLoader"):
+        trainer.fit([make_data().tensors], num_epochs=1)
+    plain = run(num_epochs=1, loader=[make_data().tensors]).state_dict()
+    trainer = make_trainer()
+    trainer.load_state_dict(plain)
+    with pytest.raises(ValueError, match="no place inside an epoch"):
+        trainer.fit(make_loader(), num_epochs=2)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: [(x, y) for x, y in DataLoader(make_data(), batch_size=4)],
+        lambda: DataLoader(make_data(), batch_size=4),
+        lambda: DataLoader(make_data(), batch_sampler=EpochBatches(22, batch_size=4, seed=0, shuffle=False)),
+    ],
+    ids=["list", "DataLoader", "EpochBatches"],
+)
+def test_plain_loaders_and_lists_of_batches_train_too(make):
+    expected = run(num_epochs=3, loader=make_loader(shuffle=False), accumulate=4)
+    trainer = run(num_epochs=3, loader=make(), accumulate=4)
+    assert torch.equal(weights(trainer), weights(expected))
+    assert [row["epoch"] for row in trainer.history] == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_plain_loader_goes_on_at_the_next_epoch():
+    batches = list(DataLoader(make_data(), batch_size=4))
+    first = run(num_epochs=1, loader=batches)
+    second = make_trainer()
+    second.load_state_dict(first.state_dict())
+    second.fit(batches, num_epochs=3)
+    assert torch.equal(weights(second), weights(run(num_epochs=3, loader=batches)))
+    assert first.fit(batches, num_epochs=3).step == 18
+
+
+# --- mismatches
+
+
+def other_model(*sizes):
+    model = nn.Sequential(*(nn.Linear(one, two) for one, two in zip(sizes, sizes[1:], strict=False)))
+    return Trainer(model, torch.optim.AdamW(model.parameters()), F.cross_entropy, seed=1)
+
+
+class Average:
+    def update(self, model):
+        pass
+
+    def state_dict(self):
+        return {}
+
+
+def with_optimizer(make):
+    trainer = make_trainer()
+    trainer.optimizer = make(trainer.model)
+    return trainer
+
+
+@pytest.mark.parametrize(
+    "make, said",
+    [
+        (lambda: make_trainer(total_steps=50), "'total_steps': 40.*'total_steps': 50"),
+        (lambda: make_trainer(seed=2), "seed was 1 when saved and is 2 now"),
+        (lambda: make_trainer(seed=None), "seed was 1 when saved and is None now"),
+        (lambda: make_trainer(ema=Average()), "saved without ema and is with one now"),
+        (lambda: make_trainer(scaler=torch.amp.GradScaler("cpu")), "saved without scaler and is with one now"),
+        (lambda: other_model(4, 5, 3), r"parameter 0 was 0.weight \(4, 4\), is 0.weight \(5, 4\)"),
+        (lambda: with_optimizer(lambda model: torch.optim.SGD(model.parameters(), lr=1)), "was AdamW .* is SGD"),
+        (lambda: with_optimizer(lambda m: torch.optim.AdamW(reversed(list(m.parameters())))), "groups was"),
+    ],
+    ids=["plan", "seed", "no seed", "ema", "scaler", "shapes", "optimizer", "order"],
+)
+def test_a_state_of_another_run_is_refused_naming_both_sides_and_nothing_is_loaded(make, said):
+    trainer = make()
+    before = weights(trainer)
+    with pytest.raises(ValueError, match=said):
+        trainer.load_state_dict(stopped())
+    assert torch.equal(weights(trainer), before) and trainer.step == 0
+
+
+def test_another_order_of_examples_is_refused_before_anything_is_loaded():
+    trainer = make_trainer()
+    trainer.fit(ResumableLoader(make_data(), batch_size=4, seed=8), num_steps=1)
+    before = weights(trainer)
+    with pytest.raises(ValueError, match="seed was 3 when saved and is 8 now"):
+        trainer.load_state_dict(stopped())
+    assert torch.equal(weights(trainer), before) and trainer.step == 1
+
+
+def test_another_environment_is_one_warning_old_to_new():
+    state = stopped()
+    state["environment"] |= {"torch": "2.0.0", "num_threads": 64}
+    with pytest.warns(UserWarning) as caught:
+        make_trainer().load_state_dict(state)
+    assert len(caught) == 1
+    assert "torch: 2.0.0 -> " in str(caught[0].message) and "num_threads: 64 -> 1" in str(caught[0].message)
+    assert caught[0].filename == __file__
+
+
+# --- the hook, skipped windows, signals
+
+
+def test_on_step_comes_after_clipping_and_before_the_step_with_the_keys_of_the_window():
+    seen, before = [], weights(make_trainer())
+
+    def on_step(trainer, report, keys):
+        norm = torch.cat([param.grad.flatten() for param in trainer.model.parameters()]).norm().item()
+        seen.append((trainer.step, report.grad_norm > 0.01, norm, [key.start for key in keys]))
+        assert trainer.step > 0 or torch.equal(weights(trainer), before)
+
+    run(num_steps=2, accumulate=2, max_norm=0.01, on_step=on_step)
+    assert seen == [(0, True, pytest.approx(0.01, rel=1e-3), [0, 4]), (1, True, pytest.approx(0.01, rel=1e-3), [8, 12])]
+
+
+class CountingAverage(Average):
+    calls = 0
+
+    def update(self, model):
+        self.calls += 1
+
+
+@pytest.mark.parametrize("why", ["overflow", "no targets"])
+def test_a_skipped_window_moves_the_data_but_no_step_schedule_average_or_history(why):
+    def loss_fn(outputs, targets):
+        return F.cross_entropy(outputs, targets) * (1e38 if bad and why == "overflow" else 1.0)
+
+    inputs, targets = make_data().tensors
+    trainer = make_trainer(ema=CountingAverage(), scaler=torch.amp.GradScaler("cpu"))
+    trainer.loss_fn, bad = loss_fn, True
+    trainer._how["count_fn"] = lambda targets: int((targets >= 0).sum())
+    loader = ResumableLoader(TensorDataset(inputs, targets if why == "overflow" else targets * 0 - 100), batch_size=4)
+    windows = trainer._windows(loader)
+    for _ in range(2):
+        window, keys, _ = next(windows)
+        assert trainer._update(window, keys).skipped == why
+    assert (trainer.step, trainer.ema.calls, trainer.history, trainer.scheduler.last_epoch) == (0, 0, [], 0)
+    assert loader.state_dict()["offset"] == 8
+
+
+def test_a_run_in_which_every_window_is_skipped_ends_with_an_error():
+    inputs, targets = make_data().tensors
+    with pytest.raises(NonFiniteError, match=r"100 updates in a row were skipped \(no targets\) at step 0"):
+        run(num_steps=1, loader=[(inputs, targets * 0 - 100)])
+
+
+def test_skipped_windows_at_an_epochs_end_do_not_lose_its_end():
+    inputs, targets = make_data(8).tensors
+    batches = [(inputs[:4], targets[:4]), (inputs[4:], targets[4:] * 0 - 100)]
+    trainer = run(num_epochs=2, loader=batches, val_loader=batches)
+    assert [row["epoch"] for row in trainer.history] == [0, 1]
+    assert [row["epoch"] for row in trainer.val_history] == [0, 1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_at_the_next_step_boundary_and_fit_goes_on(number):
+    def interrupt(trainer, report, keys):
+        if trainer.step == 3 and trainer.stopped_by is None:
+            signal.raise_signal(number)
+
+    whole, trainer, loader = run(num_epochs=2), make_trainer(on_step=interrupt), make_loader()
+    with pytest.warns(UserWarning, match=f"{number.name}: stopped after step 4"):
+        trainer.fit(loader, num_epochs=2)
+    assert trainer.step == 4 and trainer.stopped_by == number.name
+    trainer.fit(loader, num_epochs=2)
+    assert trainer.stopped_by is None and torch.equal(weights(trainer), weights(whole))
+
+
+def test_a_second_ctrl_c_stops_at_once_and_leaves_the_generators():
+    def interrupt_twice(trainer, report, keys):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    before, handler = torch.get_rng_state(), signal.getsignal(signal.SIGINT)
+    trainer = make_trainer(on_step=interrupt_twice)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.fit(make_loader(), num_epochs=2)
+    assert trainer.step == 0 and torch.equal(weights(trainer), weights(make_trainer()))
+    assert torch.equal(torch.get_rng_state(), before) and signal.getsignal(signal.SIGINT) is handler
+
+
+def test_what_is_not_finite_stops_the_run_with_weights_as_they_were():
+    inputs, targets = make_data(8).tensors
+    spoiled = inputs.clone()
+    spoiled[5] = math.nan
+    trainer = make_trainer(dropout=0.0)
+    with pytest.raises(NonFiniteError):
+        trainer.fit([(inputs, targets), (spoiled, targets)], num_epochs=1)
+    assert trainer.step == 1 and torch.isfinite(weights(trainer)).all()
+
+
+def test_the_bar_counts_updates_and_changes_nothing(capsys):
+    trainer = run(num_epochs=2, accumulate=4, progress=True)
+    assert "4/4" in capsys.readouterr().err
+    assert torch.equal(weights(trainer), weights(run(num_epochs=2, accumulate=4)))
