@@ -160,7 +160,7 @@ def exercises_complete(nb: NotebookNode, path: Path) -> list[str]:
         if [cell_id for cell_id in order if cell_id in trio] != trio:
             problems.append(f"exercise {name} needs the cells {', '.join(trio)}, in this order")
     for cell in code_cells(nb):
-        if "check" in tags(cell) and "not attempted" not in "".join(texts(cell)):
+        if cell.id.startswith("check-") and "not attempted" not in "".join(texts(cell)):
             problems.append(f"cell {cell.id}: shipped with an answer: its output does not say 'not attempted'")
         if cell.id.startswith(("ex-", "check-")) and not {"exercise", "check"} & set(tags(cell)):
             problems.append(f"cell {cell.id}: lacks the tag exercise or check")
@@ -173,7 +173,8 @@ def exercises_stand_alone(nb: NotebookNode, path: Path) -> list[str]:
         {**nb, "cells": [cell for cell in nb.cells if cell.cell_type == "code" and exercise_cells(cell)]}
     )
     return [
-        f"{problem} (what an exercise needs is made in a cell tagged setup)" for problem in ruff(part, path, "F821")
+        f"cell {cell.id}: {message} (what an exercise needs is made in a cell tagged setup)"
+        for cell, _, message in ruff(part, path, "F821")
     ]
 
 

@@ -165,29 +165,23 @@ def links_resolve(nb: NotebookNode, path: Path) -> list[str]:
 # --- what the code may do ---
 
 
-def ruff(nb: NotebookNode, path: Path, select: str = "F") -> list[str]:
-    """What ruff says about names: used before they are made, imported and never used, overwritten."""
-    command = [
-        sys.executable,
-        "-m",
-        "ruff",
-        "check",
-        "--isolated",
-        "--no-cache",
-        f"--select={select}",
-        "--output-format=json",
-        f"--stdin-filename={path.name}",
-        "-",
-    ]
+def ruff(nb: NotebookNode, path: Path, select: str) -> list[tuple[NotebookNode, str, str]]:
+    """(cell, rule's code, message) of everything that ruff finds with these rules."""
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", f"--select={select}"]
+    command += ["--output-format=json", f"--stdin-filename={path.name}", "-"]
     run = subprocess.run(command, input=nbformat.writes(nb), capture_output=True, text=True, encoding="utf-8")
     if run.returncode not in (0, 1):
         raise RuntimeError(f"ruff did not run: {run.stderr}")
-    return [f"cell {nb.cells[found['cell'] - 1].id}: {found['message']}" for found in json.loads(run.stdout)]
+    return [(nb.cells[found["cell"] - 1], found["code"], found["message"]) for found in json.loads(run.stdout)]
 
 
 def names_are_made(nb: NotebookNode, path: Path) -> list[str]:
-    """No name is used before a cell above made it."""
-    return ruff(nb, path)
+    """No name is used before a cell above made it; none is imported in vain, but what a stub imports for its answer."""
+    return [
+        f"cell {cell.id}: {message}"
+        for cell, code, message in ruff(nb, path, "F")
+        if not (code == "F401" and "exercise" in tags(cell))
+    ]
 
 
 FORBIDDEN = {

@@ -81,6 +81,7 @@ def kernel_environment(folder: Path) -> dict[str, str]:
         "COURSE_WORK": str(folder / "work"),
         "COURSE_PROGRESS": str(folder / "progress.json"),
         "IPYTHONDIR": str(folder / "ipython"),  # no start-up files of the user's
+        "OMP_NUM_THREADS": "1",
         "OMP_WAIT_POLICY": "PASSIVE",
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     }

@@ -17,7 +17,9 @@ RULES = [*form.RULES, *teaching.RULES]
 
 SHIPPED = shipped()
 # Each cell whose output is not compared, with the cell that asserts what it shows: blind spots, so keep the list short.
-EXEMPT: dict[str, dict[str, str]] = {}
+EXEMPT = {
+    "00_start_here": {"machine": "machine-topics"},
+}
 REQUIRED_CLAIMS = {
     "07_schedules": {"C32", "C38", "C39", "C40", "C41", "C42", "C43", "C64", "C65", "C74", "C79", "C81", "C82"},
 }
@@ -354,6 +356,12 @@ def test_harmless_text_is_no_machine_path(course, text):
     nb = chapter()
     put("count", stream(text))(nb)
     assert form.no_machine_paths(nb, course) == []
+
+
+def test_a_stub_may_import_what_its_answer_needs(course):
+    nb = chapter()
+    add("ex-datasets-1", "\n\nimport math")(nb)
+    assert form.names_are_made(nb, course) == []
 
 
 def test_an_exempt_cell_with_an_asserting_neighbour_is_fine(course):
