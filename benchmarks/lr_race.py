@@ -68,14 +68,20 @@ def joined(cache: Cache, num_steps: int, lrs: list[tuple[str, str, float]], seed
     return result
 
 
-def choose_lrs(cache: Cache, num_steps: int) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-    """Each schedule's final loss for each lr (mean over the choosing seeds), and its best lr."""
+def choose_lrs(cache: Cache, num_steps: int) -> tuple[dict[str, dict[str, float | None]], dict[str, float]]:
+    """Each schedule's final loss for each lr (mean over the choosing seeds; None: diverged), and its best."""
     lrs = [(f"{schedule} {lr}", schedule, lr) for schedule in SCHEDULES for lr in BUDGETS[num_steps]]
     found = joined(cache, num_steps, lrs, CHOOSING, False)
     grid: dict[str, dict[str, float]] = {schedule: {} for schedule in SCHEDULES}
     for name, schedule, lr in lrs:
         grid[schedule][str(lr)] = round(statistics.fmean(found.final_loss(name)), 4)
-    return grid, {schedule: float(min(row, key=row.__getitem__)) for schedule, row in grid.items()}
+    best = {schedule: float(min(row, key=row.__getitem__)) for schedule, row in grid.items()}
+    return {schedule: {lr: _finite(loss) for lr, loss in row.items()} for schedule, row in grid.items()}, best
+
+
+def _finite(loss: float) -> float | None:
+    """None for the loss of a diverged run: JSON has no infinity."""
+    return loss if math.isfinite(loss) else None
 
 
 def curve(race_found: Race, name: str) -> dict[str, list[float]]:
