@@ -91,18 +91,14 @@ def spread(positions: Sequence[float], gap: float, *, low: float = -math.inf) ->
     >>> spread([10, 11, 40], 4)
     [8.5, 12.5, 40]
     """
-    crowds: list[
-        list[float]
-    ] = []  # each [sum of its positions, how many]; it takes gap * how many around its mean
+    crowds: list[list[float]] = []  # each [sum of its positions, how many]; it takes gap * how many around its mean
     order = sorted(range(len(positions)), key=lambda i: positions[i])
     for i in order:
         crowds.append([positions[i], 1])
         while len(crowds) > 1 and _touch(crowds[-2], crowds[-1], gap):
             total, count = crowds.pop()
             crowds[-1] = [crowds[-1][0] + total, crowds[-1][1] + count]
-    places = [
-        total / count + gap * (k - (count - 1) / 2) for total, count in crowds for k in range(int(count))
-    ]
+    places = [total / count + gap * (k - (count - 1) / 2) for total, count in crowds for k in range(int(count))]
     places = [max(place, low + gap * k) for k, place in enumerate(places)]
     return [place for _, place in sorted(zip(order, places, strict=True))]
 
@@ -122,9 +118,7 @@ def _separate_labels(fig: Figure) -> None:
     for ax, labels in zip(fig.axes, groups, strict=True):
         heights = [ax.transData.transform(label.xy)[1] * points for label in labels]
         floor = ax.bbox.y0 * points + _FONT_SIZE / 2
-        for label, old, new in zip(
-            labels, heights, spread(heights, 1.3 * _FONT_SIZE, low=floor), strict=True
-        ):
+        for label, old, new in zip(labels, heights, spread(heights, 1.3 * _FONT_SIZE, low=floor), strict=True):
             label.set_position((5, new - old))
 
 
@@ -218,9 +212,7 @@ def show(fig: Figure, alt: str, *, colors: int | None = None) -> None:
     Notebooks compare the words and not the bytes. Without IPython the words are printed.
     """
     if not alt.strip():
-        raise ValueError(
-            f"show needs alt, the figure in a sentence, for readers who see only that; got {alt!r}"
-        )
+        raise ValueError(f"show needs alt, the figure in a sentence, for readers who see only that; got {alt!r}")
     if _in_ipython():
         picture = base64.b64encode(png_bytes(fig, colors=colors)).decode()
         publish({"image/png": picture, "text/plain": "[figure: its words follow]"})

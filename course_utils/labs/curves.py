@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-from course_utils.figures import SERIES, Series, spread
+from course_utils.figures import RIGHT, SERIES, Series, spread
 
 MOST_POINTS = 250  # a line 450 pixels wide shows no more
 _TEXT, _GRID = "#333333", "#e2e2e2"
@@ -74,9 +74,7 @@ def y_limits(series: Mapping[str, Points]) -> tuple[float, float]:
     return math.floor(low / width + 1e-9) * width, math.ceil(high / width - 1e-9) * width
 
 
-def _text(
-    x: float, y: float, words: str, *, anchor: str = "middle", color: str = _TEXT, more: str = ""
-) -> str:
+def _text(x: float, y: float, words: str, *, anchor: str = "middle", color: str = _TEXT, more: str = "") -> str:
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{color}" {more}'
     return f"<text {place}>{escape(words)}</text>"
 
@@ -120,13 +118,9 @@ def _line(frame: _Frame, points: Points, look: Series) -> str:
     )
 
 
-def _labels(
-    frame: _Frame, ends: Mapping[str, tuple[float, float]], looks: Mapping[str, Series]
-) -> Iterator[str]:
+def _labels(frame: _Frame, ends: Mapping[str, tuple[float, float]], looks: Mapping[str, Series]) -> Iterator[str]:
     """Names beside the ends of their lines, moved apart where lines end together."""
-    above = spread(
-        [-frame.y(y) for _, y in ends.values()], 15, low=6 - frame.bottom
-    )  # pixels count downwards
+    above = spread([-frame.y(y) for _, y in ends.values()], 15, low=6 - frame.bottom)  # pixels count downwards
     for (name, (x, _)), height in zip(ends.items(), above, strict=True):
         yield _text(frame.x(x) + 9, 4 - height, name, anchor="start", color=looks[name].color)
 
@@ -153,7 +147,8 @@ def curve_svg(
     returns       : one <svg> element; every text in it is escaped
     """
     frame = _Frame(64, width - 150, 34, height - 48, (0, max(1, x_max)), y_range or y_limits(series))
-    looks = {name: SERIES[i % len(SERIES)] for i, name in enumerate(series)}
+    styles = SERIES if len(series) > 1 else [Series(RIGHT, (), "o")]
+    looks = {name: styles[i % len(styles)] for i, name in enumerate(series)}
     drawn = {name: points for name in series if (points := thin(series[name]))}
     body = [
         f'<rect width="{width}" height="{height}" fill="white"/>',
@@ -163,8 +158,8 @@ def curve_svg(
     ]
     if drawn:
         body += _labels(frame, {name: points[-1] for name, points in drawn.items()}, looks)
-    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}" style="max-width:100%;display:block"'
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(f"{title}. {words}".strip())}" '
-        f'{size} font-family="sans-serif" font-size="12">{"".join(body)}</svg>'
+        f'{size} style="max-width:100%;height:auto;display:block" font-family="sans-serif" font-size="12">{"".join(body)}</svg>'
     )

@@ -16,6 +16,7 @@ from course_utils.labs.curves import curve_svg
 from course_utils.labs.knobs import widgets
 
 _VIEW = "application/vnd.jupyter.widget-view+json"
+_PANEL = {"border": "1px solid #cccccc", "padding": "10px 14px", "margin": "0 0 12px 0", "width": "690px"}
 _NUMBERS = "font-variant-numeric:tabular-nums"  # digits of equal width: nothing moves while they count
 
 
@@ -81,15 +82,14 @@ class LiveRun:
     def _make_widgets(self) -> None:
         self.train = _button("Train", "play", "Train, or go on where it stopped", self._on_train)
         self.halt = _button("Stop", "stop", "Stop after the step in hand", lambda: self.run.stop(wait=False))
-        self.again = _button(
-            "From the start", "refresh", "Forget this run, train from step 0", self._on_again
-        )
+        self.again = _button("From the start", "refresh", "Forget this run, train from step 0", self._on_again)
         self.status, self.figure, self.note = widgets.HTML(), widgets.HTML(), widgets.HTML()
-        self.figure.layout.min_height = "304px"
+        self.figure.layout.min_height = "304px"  # nothing below moves while the first curve is on its way
         knobs = widgets.HBox(self.knobs, layout={"flex_flow": "row wrap"})
         buttons = widgets.HBox([self.train, self.halt, self.again])
         rows = [knobs] * bool(self.knobs) + [buttons, self.status, self.figure, self.note]
-        self.box = widgets.VBox(rows)
+        self.box = widgets.VBox(rows, layout=_PANEL)
+        self.box.add_class("live-lab")
         self._own = [knobs, buttons, *buttons.children, *rows[-3:], self.box]
         for knob in self.knobs:
             knob.observe(self._on_knob, "value")
@@ -128,7 +128,7 @@ class LiveRun:
             return
         state, last = self.run.state, self.run.points[-1] if self.run.points else None
         words = progress_words(state, last)
-        self.status.value = f'<span style="{_NUMBERS}">{escape(words)}</span>'
+        self.status.value = f'<span class="live-status" style="{_NUMBERS}">{escape(words)}</span>'
         x_max = last.total if last else 1
         self.figure.value = curve_svg(self.series(), x_max=x_max, words=words, **self._labels)
         self.note.value = self._goal_html() + self._hint_html() + error_html(self.run.error)
@@ -141,15 +141,13 @@ class LiveRun:
         if self.goal is None:
             return ""
         icon, verdict = ("\u2713", "reached") if self.reached else ("\u25cb", "not reached yet")
-        return f"<div><b>Goal:</b> {escape(self.goal.text)} &nbsp;<b>{icon} {verdict}</b></div>"
+        return f"<div class='live-goal'><b>Goal:</b> {escape(self.goal.text)} &nbsp;<b>{icon} {verdict}</b></div>"
 
     def _hint_html(self) -> str:
         return "<div>A setting has changed: <i>From the start</i> uses it.</div>" if self._knobs_moved else ""
 
     def __repr__(self) -> str:
-        return (
-            f"[live experiment {self.name}: controls in JupyterLab with ipywidgets; a still picture follows]"
-        )
+        return f"[live experiment {self.name}: controls in JupyterLab with ipywidgets; a still picture follows]"
 
     def _ipython_display_(self) -> None:
         """The controls, then the still twin, as outputs of their own: a saved notebook keeps the picture."""
@@ -192,11 +190,11 @@ _STATES = {"running": "training", "stopped": "stopped", "finished": "finished", 
 
 
 def progress_words(state: str, last: Point | None) -> str:
-    """How far the run is, in one line: "training: step 320 of 624, training loss 0.41"."""
+    """How far the run is, in one line: "training: step 320 of 628 · loss 0.410"."""
     if last is None:
         return _STATES.get(state, "ready: press Train")
     numbers = [f"{name} {value:.3f}" for name, value in (*last.values.items(), *last.notes.items())]
-    return ", ".join([f"{_STATES[state]}: step {last.step} of {last.total}", *numbers])
+    return " \u00b7 ".join([f"{_STATES[state]}: step {last.step} of {last.total}", *numbers])
 
 
 def error_html(error: BaseException | None) -> str:

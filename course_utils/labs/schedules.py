@@ -61,9 +61,7 @@ def _course_data() -> dict:
     return {"build": small_cnn, "dataset": load_fashion("train", batch_transform=ToFloat(mean=MEAN, std=STD))}
 
 
-def race_points(
-    entries: Mapping[str, Entry], *, num_steps: int = NUM_STEPS, seed: int = 0
-) -> Iterator[Point]:
+def race_points(entries: Mapping[str, Entry], *, num_steps: int = NUM_STEPS, seed: int = 0) -> Iterator[Point]:
     """The race for one seed, one point an update of all; builds every network now, in the calling thread."""
     return _points(Runners(entries, num_steps=num_steps, seed=seed, **_course_data()))
 
@@ -124,7 +122,5 @@ def lr_race_lab(*, result: Race | None = None, num_steps: int = NUM_STEPS) -> Li
         ylabel=f"training loss, mean of {WINDOW} steps",
         still=still_race(result),
         knobs=[kind, peak, warmup, seed],
-        goal=Goal(
-            f"end with your loss at most {GOAL:g} of that of {SLOW}, in the same {num_steps} steps", _reached
-        ),
+        goal=Goal(f"end with your loss at most {GOAL:g} of that of {SLOW}, in the same {num_steps} steps", _reached),
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from course_utils.train import Run
 
 WINDOW = 40  # steps whose losses one drawn number averages: one batch of 64 alone is mostly noise
-LOSS, ACCURACY = f"mean of {WINDOW} steps", "test accuracy"
+LOSS, ACCURACY = f"loss (mean of {WINDOW} steps)", "test accuracy"
 GOAL = 0.85
 
 
@@ -54,13 +54,13 @@ def _reached(point: Point) -> bool:
 def _still(points: list[Point]) -> Still:
     """The whole run as a picture; its words are decided facts: trained digits differ between machines."""
     steps, losses = [p.step for p in points], [p.values[LOSS] for p in points]
-    title, xlabel = "The loss falls fast, then slowly", "step (optimizer updates)"
+    title, xlabel = "The same run, made in this cell: fast, then slow", "step (optimizer updates)"
     fig, ax = figures.axes(title=title, xlabel=xlabel, ylabel="training loss")
     ax.plot(steps, losses, color=figures.RIGHT)
     ax.set_ylim(bottom=0)
-    figures.label_line(ax, steps[-1], losses[-1], LOSS.replace(" of ", "\nof "), figures.RIGHT)
+    figures.label_line(ax, steps[-1], losses[-1], LOSS.replace(" (", "\n("), figures.RIGHT)
     alt = (
-        f"Training loss over {points[-1].total} steps, each number the {LOSS}. "
+        f"Training loss over {points[-1].total} steps, each number the mean of {WINDOW} steps. "
         f"It ends below half of where it began: {losses[-1] < losses[0] / 2}. "
         f"Accuracy on the 2,000 test images is over 85 %: {_reached(points[-1])}."
     )
