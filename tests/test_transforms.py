@@ -10,7 +10,13 @@ from torch.utils.data import Dataset, Subset
 from course_utils.datasets import ArrayDataset
 from course_utils.randomness import BatchKey, keyed_uniform
 from course_utils.transforms import (
-    ComposeBatch, ToFloat, channel_stats, crop_flip, eval_transform, train_transform, with_transform,
+    ComposeBatch,
+    ToFloat,
+    channel_stats,
+    crop_flip,
+    eval_transform,
+    train_transform,
+    with_transform,
 )  # fmt: skip
 
 IMAGES = torch.randint(0, 256, (40, 3, 10, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
