@@ -185,14 +185,25 @@ def weights(model):
 
 
 def test_stopped_and_continued_often_it_is_the_straight_run_to_the_bit():
-    models = []
+    models, stops = [], [5, 6, 40]
+
+    def stopping_itself():  # a stop that arrives during a step: the run ends after it
+        built = training(models)()
+
+        def points():
+            for point in built:
+                if point.step in stops:
+                    run.stop(wait=False)
+                yield point
+
+        return points()
+
     BackgroundRun(training(models)).advance()
-    run = BackgroundRun(training(models))
-    for _ in range(4):
-        made = len(run.points)
+    run = BackgroundRun(stopping_itself)
+    for stop in stops:
         run.start()
-        wait_until(lambda made=made: len(run.points) > made)
-        run.stop()
+        wait_until(lambda: not run.alive)
+        assert (run.state, len(run.points)) == ("stopped", stop)
     run.advance(2)
     run.advance()
     assert run.state == "finished" and [p.step for p in run.points] == list(range(1, TOTAL + 1))

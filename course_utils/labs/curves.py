@@ -158,8 +158,8 @@ def curve_svg(
     ]
     if drawn:
         body += _labels(frame, {name: points[-1] for name, points in drawn.items()}, looks)
+    said = escape(f"{title}. {words}".strip())
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(f"{title}. {words}".strip())}" '
-        f'{size} style="max-width:100%;height:auto;display:block" font-family="sans-serif" font-size="12">{"".join(body)}</svg>'
-    )
+    look = 'style="max-width:100%;height:auto;display:block" font-family="sans-serif" font-size="12"'
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{said}" {size} {look}>'
+    return f"{opening}{''.join(body)}</svg>"
