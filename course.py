@@ -338,7 +338,7 @@ def digest(path):
     """Of what a reader reads and runs: kinds, ids and sources of the cells, not outputs; None if it cannot be read."""
     try:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        parts = [[cell["cell_type"], cell.get("id"), "".join(cell["source"]).replace("\r\n", "\n")] for cell in cells]
+        parts = [[cell["cell_type"], cell.get("id"), "".join(cell["source"])] for cell in cells]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
