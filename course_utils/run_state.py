@@ -35,9 +35,9 @@ def _plain(value: Any) -> Any:
 def describe_factor(factor_fn: Any) -> dict[str, Any]:
     """Name and bound arguments of a factor function: `LambdaLR` stores neither, so another plan would load silently."""
     if isinstance(factor_fn, functools.partial):
-        inner = describe_factor(factor_fn.func)
         bound = {name: _plain(value) for name, value in factor_fn.keywords.items()}
-        return {"name": inner["name"], "args": [_plain(a) for a in factor_fn.args], "kwargs": inner["kwargs"] | bound}
+        name = describe_factor(factor_fn.func)["name"]  # partials of partials are one partial
+        return {"name": name, "args": [_plain(a) for a in factor_fn.args], "kwargs": bound}
     return {"name": getattr(factor_fn, "__name__", type(factor_fn).__name__), "args": [], "kwargs": {}}
 
 

@@ -103,6 +103,12 @@ def test_a_position_without_a_batch_left_is_the_next_epochs_start(drop_last, off
     assert list(batches)
 
 
+def test_an_epoch_that_never_has_a_batch_keeps_its_number():
+    batches = EpochBatches(3, batch_size=4, seed=5, drop_last=True)
+    batches.set_position(2)
+    assert (batches.epoch, batches.offset) == (2, 0) and list(batches) == [] and len(batches) == 0
+
+
 def test_drop_last_counts_from_the_present_offset():
     (keys,) = rank_keys(10, 1, batch_size=4, shuffle=False, drop_last=True, offset=2)
     assert [key.indices for key in keys] == [[2, 3, 4, 5], [6, 7, 8, 9]]
