@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 
 from course_utils.loaders import ResumableLoader
 from course_utils.lr_finder import no_trace
+from course_utils.randomness import seed_everything
 from course_utils.schedules import LRRange, constant, find_lr, make_scheduler, warmup_cosine
 from course_utils.training_loop import Trainer
 
@@ -22,7 +23,7 @@ LOSS_FN = nn.CrossEntropyLoss()
 
 
 class Net(nn.Module):
-    """Draws from all three generators; BatchNorm; a frozen layer in a mode of its own; a buffer that forward replaces."""
+    """Draws from all three generators; BatchNorm; a frozen layer with its own mode; a buffer that forward replaces."""
 
     def __init__(self):
         super().__init__()
@@ -178,7 +179,7 @@ def test_find_lr_leaves_no_trace_when_the_loss_raises_in_the_middle(kind, filled
 def test_training_goes_on_as_if_there_had_been_no_range_test(kind, filled):
     ends = []
     for searched in (False, True):
-        torch.manual_seed(5)
+        seed_everything(5)
         run = new_run(kind, filled=filled, scheduled=True)
         if searched:
             find_lr(run[0], run[1], LOSS_FN, run[3], num_steps=20)
