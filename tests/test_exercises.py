@@ -418,7 +418,7 @@ def test_fresh_arguments_are_arranged_for_each_call_and_what_they_became_is_obse
         out.extend(numbers)
 
     assert _words(lambda numbers, out: out.extend(numbers), collect)[0] == "right"
-    assert "expected 2 items, got 0" in _words(lambda numbers, out: out.clear(), collect)[1]
+    assert "expected length 2, got length 0" in _words(lambda numbers, out: out.clear(), collect)[1]
 
 
 def test_a_result_that_cannot_be_observed_is_told_with_its_reason():
@@ -462,6 +462,8 @@ def test_a_value_is_checked_in_several_forms_and_its_mistakes_are_named():
     for form in (0.25, 1 / 4, torch.tensor(0.25), np.float32(0.25), lambda: 0.25):
         assert judge(_predict(), form).status == "right"
     assert judge(_predict(), 1).mistake == "starts_anew"
+    assert judge(_predict(), 0.3).lines == ("prediction = 0.3 is not right.",)  # the right one would be the answer
+    assert judge(_predict(), "0.25").lines[0].endswith("is not right: a number is asked for, not a string.")
     assert _predict().stub == "# Which lr does update 3 use?\nprediction = ...  # your code here"
 
 
@@ -490,21 +492,21 @@ def test_equal_by_what_matters(expected, got):
         (T([1.0, 2.0]), T([[1.0, 2.0]]), "expected shape (2,), got shape (1, 2)"),
         (T([1.0, 1.0]), T([1.0]), "expected shape (2,), got shape (1,)"),
         (T([1.0]), T([1.0], dtype=torch.float64), "expected dtype torch.float32, got dtype torch.float64"),
-        (T([1, 2]), T([1, 3]), "[1]: expected 2, got 3"),
+        (T([1, 2]), T([1, 3]), "at [1]: expected 2, got 3"),
         (T([1.0]), [1.0], "expected a tensor of shape (1,), dtype torch.float32, got a list"),
         (1.0, T([1.0]), "expected a number, got a tensor of shape (1,)"),
         (1, True, "expected a number, got a bool"),
         (True, 1, "expected a bool, got a number"),
         (3, 3.000001, "expected 3, got 3.000001"),
-        ([1, [2, 3]], [1, [2, 4]], "[1] [1] expected 3, got 4"),
-        ([1], [1, 2], "expected 1 items, got 2"),
+        ([1, [2, 3]], [1, [2, 4]], "at [1][1]: expected 3, got 4"),
+        ([1], [1, 2], "expected length 1, got length 2"),
         ({"a": 1}, {"b": 1}, "no entry for 'a'"),
         ({"a": 1}, {"a": 1, "b": 2}, "an entry for 'b' that does not belong there"),
         (0.5, float("nan"), "expected 0.5, got nan"),
         (0.5, None, "expected a number, got None"),
         ([1], iter([1]), "got an iterator"),
         ("a", "b", "expected 'a', got 'b'"),
-        ([0.001], [0.00101], "[0] expected 0.001, got 0.00101"),
+        ([0.001], [0.00101], "at [0]: expected 0.001, got 0.00101"),
     ],
 )
 def test_a_difference_is_told_with_kind_shape_and_dtype_first(expected, got, words):

@@ -30,7 +30,7 @@ def difference(expected: Any, got: Any, *, rel: float = REL, abs_: float = ABS) 
 def _difference(expected: Any, got: Any, rel: float, abs_: float, where: str) -> str | None:
     expected = as_number(expected)
     if not _is_iterator(expected) and _is_iterator(got):
-        return f"{where}expected {kind(expected)}, got {kind(got)}"
+        return f"{_at(where)}expected {kind(expected)}, got {kind(got)}"
     if expected is None or isinstance(expected, (bool, str)):
         return _exact(expected, got, where)
     if isinstance(expected, (int, float)):
@@ -84,9 +84,9 @@ def _array(expected: Any, got: Any, rel: float, abs_: float, where: str) -> str 
     if not is_array(got) or kind(got).split()[1] != kind(expected).split()[1]:
         return _kinds_differ(expected, got, where)
     if tuple(got.shape) != tuple(expected.shape):
-        return f"{where}expected shape {tuple(expected.shape)}, got shape {tuple(got.shape)}"
+        return f"{_at(where)}expected shape {tuple(expected.shape)}, got shape {tuple(got.shape)}"
     if got.dtype != expected.dtype:
-        return f"{where}expected dtype {expected.dtype}, got dtype {got.dtype}"
+        return f"{_at(where)}expected dtype {expected.dtype}, got dtype {got.dtype}"
     return _elements(expected, got, max(rel, 4 * _unit(expected)), abs_, where)
 
 
@@ -103,7 +103,7 @@ def _elements(expected: Any, got: Any, rel: float, abs_: float, where: str) -> s
     if bool(close.all()):
         return None
     index = tuple((~close).nonzero()[0].tolist())
-    place = f"{where}[{', '.join(map(str, index))}]: "
+    place = f"{where}[{', '.join(map(str, index))}]"
     return _values_differ(wanted[index].item(), given[index].item(), place)
 
 
@@ -119,18 +119,19 @@ def _sequence(expected: Any, got: Any, rel: float, abs_: float, where: str) -> s
     if not isinstance(got, (list, tuple)):
         return _kinds_differ(expected, got, where)
     if len(got) != len(expected):
-        return f"{where}expected {len(expected)} items, got {len(got)}: expected {short(expected)}, got {short(got)}"
+        lengths = f"{_at(where)}expected length {len(expected)}, got length {len(got)}"
+        return f"{lengths}: {_values_differ(expected, got, '')}"
     pairs = enumerate(zip(expected, got, strict=True))
-    return _first(_difference(e, g, rel, abs_, f"{where}[{i}] ") for i, (e, g) in pairs)
+    return _first(_difference(e, g, rel, abs_, f"{where}[{i}]") for i, (e, g) in pairs)
 
 
 def _mapping(expected: Mapping, got: Any, rel: float, abs_: float, where: str) -> str | None:
     if not isinstance(got, Mapping):
         return _kinds_differ(expected, got, where)
     missing, extra = [k for k in expected if k not in got], [k for k in got if k not in expected]
-    lacking = (f"{where}no entry for {short(k)}" for k in missing)
-    surplus = (f"{where}an entry for {short(k)} that does not belong there" for k in extra)
-    common = (_difference(expected[k], got[k], rel, abs_, f"{where}[{short(k)}] ") for k in expected if k in got)
+    lacking = (f"{_at(where)}no entry for {short(k)}" for k in missing)
+    surplus = (f"{_at(where)}an entry for {short(k)} that does not belong there" for k in extra)
+    common = (_difference(expected[k], got[k], rel, abs_, f"{where}[{short(k)}]") for k in expected if k in got)
     return _first(chain(lacking, surplus, common))
 
 
@@ -138,9 +139,14 @@ def _first(differences) -> str | None:
     return next((text for text in differences if text is not None), None)
 
 
+def _at(where: str) -> str:
+    """The path into a nested value: "['lr'][0]: "."""
+    return f"at {where}: " if where else ""
+
+
 def _kinds_differ(expected: Any, got: Any, where: str) -> str:
-    return f"{where}expected {kind(expected)}, got {kind(got)}: expected {short(expected)}, got {short(got)}"
+    return f"{_at(where)}expected {kind(expected)}, got {kind(got)}: expected {short(expected)}, got {short(got)}"
 
 
 def _values_differ(expected: Any, got: Any, where: str) -> str:
-    return f"{where}expected {short(expected)}, got {short(got)}"
+    return f"{_at(where)}expected {short(expected)}, got {short(got)}"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from course_utils.exercises.compare import as_number
 from course_utils.exercises.declare import Exercise
 from course_utils.exercises.running import Outcome, is_empty, run_all
 from course_utils.exercises.wording import kind, short
@@ -168,12 +169,19 @@ def _result_lines(exercise: Exercise, call: str, right: Outcome, given: Outcome)
     if given.returned != right.returned and given.returned in _ODD_RETURNS:
         yield f"{call} returned {_ODD_RETURNS[given.returned]}"
         return
-    words = exercise.difference(right.value, given.value)
-    if words:
+    if exercise.value:
+        yield _value_line(call, right.value, given.value)
+    elif words := exercise.difference(right.value, given.value):
         yield f"{call}: {words}"
     if given.changed != right.changed:
         names = ", ".join(given.changed)
         yield f"{call} changed its argument {names}: the caller still needs it as it was. Work on a copy."
+
+
+def _value_line(name: str, right: Any, given: Any) -> str:
+    """What was set, and its kind if that is the fault; the right value would be the whole answer."""
+    wanted, got = kind(as_number(right)), kind(as_number(given))
+    return f"{name} = {short(given)} is not right" + (f": {wanted} is asked for, not {got}." if got != wanted else ".")
 
 
 def _why_none(given: Outcome) -> str:

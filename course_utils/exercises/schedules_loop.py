@@ -56,7 +56,7 @@ def _lrs_and_weight(result, model, optimizer, scheduler, micro_batches, accumula
     ],
     arrange=_loop,
     observe=_lrs_and_weight,
-    describe=lambda num, accumulate: f"train_epoch with {num} micro-batches, accumulate={accumulate}",
+    describe=lambda num, accumulate: f"train_epoch, number of micro-batches {num}, accumulate={accumulate}",
     rel=1e-4,
     imports="from torch.nn.functional import mse_loss",
     hints=[
