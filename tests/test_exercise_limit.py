@@ -31,6 +31,14 @@ def swallows_everything():
             pass
 
 
+def sleeps_and_swallows_everything():
+    while True:
+        try:
+            time.sleep(0.01)
+        except BaseException:
+            continue
+
+
 def waits_in_short_sleeps():
     while True:
         time.sleep(0.02)
@@ -50,6 +58,7 @@ ENDLESS = [
     plain,
     swallows_exceptions,
     swallows_everything,
+    sleeps_and_swallows_everything,
     waits_in_short_sleeps,
     lists_an_endless_generator,
     trains_for_ever,

@@ -7,14 +7,13 @@ What it cannot end is one long call into C (`time.sleep(1000)`, `list(itertools.
 from __future__ import annotations
 
 import ctypes
-import sys
+import functools
 import threading
-import time
 from collections.abc import Callable
 
 _AGAIN_SECONDS = 0.05
-_POLITE_TRIES = 20
-_FAST_SECONDS = 20
+_POLITE_TRIES = 4
+_RETRIES = 20
 
 
 class StillRunning(Exception):
@@ -28,7 +27,7 @@ class _TimeIsUp(BaseException):
 def call_with_limit(fn: Callable, *args, seconds: float, **kwargs):
     """`fn(*args, **kwargs)`, ended after about `seconds`.
 
-    seconds : wall time; a bare `except:` in the loop delays the end by one to two seconds
+    seconds : wall time; a bare `except:` in the loop delays the end by a fraction of a second
     returns : what `fn` returns; what `fn` raises is raised
     raises  : StillRunning when the time is up
     """
@@ -46,32 +45,47 @@ def call_with_limit(fn: Callable, *args, seconds: float, **kwargs):
             return fn(*args, **kwargs)
         finally:
             end()
-    except _TimeIsUp:  # it may arrive in the `finally` above, so everything ends once more
-        end()
+    except _TimeIsUp:  # it may arrive in the `finally` above, or here, so ending is tried again
+        _insist(end)
         raise StillRunning(f"still running after {seconds:g} s") from None
 
 
+def _insist(end: Callable[[], None]) -> None:
+    for _ in range(_RETRIES):
+        try:
+            end()
+            return
+        except _TimeIsUp:
+            pass
+
+
 def _watch(caller: int, over: threading.Event, seconds: float) -> None:
-    """Wait, then send until the call is over: one exception may be lost in a `__del__` or a `finally`."""
+    """Wait, then send until the call is over: an exception may be lost in a `__del__`, a `finally`, a bare `except:`."""
     if over.wait(seconds):
         return
     for _ in range(_POLITE_TRIES):
         _send(caller, _TimeIsUp)
         if over.wait(_AGAIN_SECONDS):
             return
-    _send_fast(caller, over)
+    twice = _sends_another(caller)
+    while not over.wait(_AGAIN_SECONDS):
+        _send(caller, twice)
 
 
-def _send_fast(caller: int, over: threading.Event) -> None:
-    """Against `while True: try: ... except: pass`: hit the jump after its handler."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-7)
-    try:
-        give_up = time.monotonic() + _FAST_SECONDS
-        while not over.is_set() and time.monotonic() < give_up:
-            _send(caller, _TimeIsUp)
-    finally:
-        sys.setswitchinterval(interval)
+def _sends_another(caller: int) -> type[BaseException]:
+    """An exception against `while True: try: ... except: pass`, which swallows whatever reaches the `try`.
+
+    Python makes the instance in the receiving thread, on the way to the handler; making it sends the next exception.
+    That one waits for the next check of the interpreter, which is the loop's jump back: behind the handler, and outside
+    the `try`. `__init__` is a C function, because a Python function would make such a check itself.
+    """
+    send_next = functools.partial(_SET_ASYNC_EXC, caller, _TimeIsUp)
+    return type("_TimeIsUpTwice", (_TimeIsUp,), {"__init__": staticmethod(send_next)})
+
+
+_SET_ASYNC_EXC = ctypes.PYFUNCTYPE(None, ctypes.c_ulong, ctypes.py_object)(
+    ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
+)
 
 
 def _send(thread_id: int, exception: type[BaseException] | None) -> None:
