@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from benchmarks.trainings import NUM_TRAIN, Cache, begin, collect, figures, largest_curvature, plan_of, train
-from course_utils.train import small_cnn
+from course_utils.models import small_cnn
 
 BATCH_SIZES, LRS = (16, 64, 256, 1024), (1e-3, 3e-3, 1e-2, 3e-2)
 NUM_EPOCHS, NUM_STEPS = 4, 300

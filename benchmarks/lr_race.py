@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.trainings import Cache, begin, data, in_order, spread
 from course_utils.schedules import Entry, Race, constant, exponential, race, step_decay, warm_restarts, warmup_cosine
-from course_utils.train import small_cnn
+from course_utils.models import small_cnn
 
 BUDGETS = {40: (1e-3, 3e-3, 1e-2, 3e-2), 150: (3e-4, 1e-3, 3e-3, 1e-2, 3e-2), 600: (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)}
 BUDGETS |= {2400: (1e-3, 3e-3, 1e-2)}  # updates: lrs that each schedule tries

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from benchmarks.trainings import Cache, begin, collect, figures, plan_of, train
-from course_utils.train import small_cnn
+from course_utils.models import small_cnn
 
 SHARES, SHARE_LRS = (0.0, 0.01, 0.05, 0.2), (3e-3, 1e-2, 3e-2)
 NUM_STEPS, NUM_STEPS_MODELS, BATCH_SIZE = 600, 300, 64

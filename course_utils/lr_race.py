@@ -159,9 +159,14 @@ class Runners:
         return history[-1] | {"step": self._step, "loss": math.inf, "lr": lr, "grad_norm": math.inf}
 
     def accuracy(self, loader: ResumableLoader) -> dict[str, float]:
-        """Of each network as it is now. Touches no generator, as a live run must not; the models must draw nothing."""
-        trainers = self.trainers.items()
-        return {name: evaluate(t.model, loader, self.loss_fn, isolate=False).accuracy for name, t in trainers}
+        """Of each network as it is now; NaN for a diverged one. Touches no generator, as a live run must not."""
+        return {name: self._accuracy(name, loader) for name in self.trainers}
+
+    def _accuracy(self, name: str, loader: ResumableLoader) -> float:
+        model = self.trainers[name].model
+        if name in self.diverged or not all(param.isfinite().all() for param in model.parameters()):
+            return math.nan
+        return evaluate(model, loader, self.loss_fn, isolate=False).accuracy
 
 
 def race_steps(entries: Mapping[str, Entry], **how: Any) -> Iterator[dict[str, dict[str, Any]]]:

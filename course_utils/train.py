@@ -23,25 +23,11 @@ from torch import nn
 from course_utils.datasets import load_fashion
 from course_utils.loaders import ResumableLoader
 from course_utils.machine import environment, fit_threads
+from course_utils.models import MEAN, STD, small_cnn
 from course_utils.randomness import derive_seed, isolated_rng, seed_generators
 from course_utils.schedules import make_scheduler, updates_in_run, warmup_cosine
 from course_utils.training_loop import Evaluation, Trainer, evaluate
 from course_utils.transforms import ToFloat
-
-MEAN, STD = 0.2867, 0.3540  # of the 10,000 embedded training images, in [0, 1] units; a test computes them
-
-
-def small_cnn() -> nn.Sequential:
-    """9,226 parameters: two strided convolutions and a linear layer, images float (B, 1, 28, 28) -> logits (B, 10)."""
-    return nn.Sequential(
-        nn.Conv2d(1, 8, 5, stride=2, padding=2),
-        nn.ReLU(),
-        nn.Conv2d(8, 16, 3, stride=2, padding=1),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(16 * 7 * 7, 10),
-    )
-
 
 class Run(NamedTuple):
     """A run that has not begun: `run.trainer.fit(run.train_loader, num_steps=run.total_steps)` makes it."""
@@ -117,7 +103,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     run.trainer.progress = sys.stderr.isatty()
     run.trainer.fit(run.train_loader, num_steps=run.total_steps)
     found = run.evaluate()
-    print(f"{run.trainer.step} of {run.total_steps} steps, test accuracy {found.accuracy:.4f}, test loss {found.loss:.4f}")
+    made = f"{run.trainer.step} of {run.total_steps} steps"
+    print(f"{made}, test accuracy {found.accuracy:.4f}, test loss {found.loss:.4f}")
     if args.output is not None:
         write_results(run, found, args.output)
         print(f"written to {args.output}: history.csv, result.json, weights.pt")

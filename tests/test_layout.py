@@ -29,7 +29,7 @@ CHAPTERS = (
     "capstone",
 )
 MODULE = {"start_here": "machine", "capstone": "train"}  # the other chapters' modules have the chapter's name
-LEAVES = ("machine", "randomness", "figures", "data")  # used by every chapter; they use only each other
+LEAVES = ("machine", "randomness", "figures", "models", "data")  # used by every chapter; they use only each other
 # Parts of a chapter's module that was split by subject.
 PARTS = {
     "catalogue": "datasets",

@@ -6,7 +6,9 @@ It only wires: the race is `course_utils.lr_race`, the schedules are `course_uti
 from __future__ import annotations
 
 import functools
+import math
 import statistics
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
 from course_utils import figures
@@ -55,7 +57,7 @@ def standard_entries(num_steps: int = NUM_STEPS) -> dict[str, Entry]:
 def _course_data() -> dict:
     """Network and data of the race, as `Runners` takes them."""
     from course_utils.datasets import load_fashion
-    from course_utils.train import MEAN, STD, small_cnn
+    from course_utils.models import MEAN, STD, small_cnn
     from course_utils.transforms import ToFloat
 
     return {"build": small_cnn, "dataset": load_fashion("train", batch_transform=ToFloat(mean=MEAN, std=STD))}
@@ -67,16 +69,18 @@ def race_points(entries: Mapping[str, Entry], *, num_steps: int = NUM_STEPS, see
 
 
 def _points(runners: Runners) -> Iterator[Point]:
-    for rows in runners:
-        recent = {name: t.history[-WINDOW:] for name, t in runners.trainers.items()}
-        values = {name: statistics.fmean(row["loss"] for row in last) for name, last in recent.items()}
-        lrs = {f"lr {name}": row["lr"] for name, row in rows.items() if name == YOURS}
-        yield Point(next(iter(rows.values()))["step"], runners.num_steps, values, lrs)
+    recent = {name: deque(maxlen=WINDOW) for name in runners.trainers}
+    for step, rows in enumerate(runners, start=1):
+        for name, row in rows.items():
+            recent[name].append(row["loss"])
+        means = {name: statistics.fmean(losses) for name, losses in recent.items()}
+        drawn = {name: mean for name, mean in means.items() if math.isfinite(mean)}  # a diverged line ends
+        yield Point(step, runners.num_steps, drawn, {"your lr": rows[YOURS]["lr"]} if YOURS in rows else {})
 
 
 def _reached(point: Point) -> bool:
     """The reader's own loss against the constant lr's, at the end of the race."""
-    return point.step == point.total and point.values.get(YOURS, 1e9) <= GOAL * point.values[SLOW]
+    return point.step == point.total and point.values.get(YOURS, math.inf) <= GOAL * point.values[SLOW]
 
 
 def still_race(result: Race) -> Still:
