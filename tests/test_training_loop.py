@@ -543,3 +543,10 @@ def test_the_bar_counts_updates_and_changes_nothing(capsys):
     trainer = run(num_epochs=2, accumulate=4, progress=True)
     assert "4/4" in capsys.readouterr().err
     assert torch.equal(weights(trainer), weights(run(num_epochs=2, accumulate=4)))
+
+
+def test_each_epochs_train_loss_is_its_own():
+    trainer = run(num_epochs=2, val_loader=make_loader(10))
+    for row in trainer.val_history:
+        losses = [one["loss"] for one in trainer.history if one["epoch"] == row["epoch"]]
+        assert row["train_loss"] == pytest.approx((sum(losses[:5]) * 4 + losses[5] * 2) / 22)
