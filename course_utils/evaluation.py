@@ -120,7 +120,7 @@ def evaluate(
               undo what a cell drew meanwhile (then model and loader must draw nothing)
     raises  : ValueError where nothing was counted
 
-    Modes, generators and the loader's position are as before, so training goes on as without the evaluation, to the bit.
+    Modes, generators and the loader's position are as before: training goes on as without the evaluation, to the bit.
     """
     count_fn = count_fn or default_count(loss_fn)
     ignored, mean, confusion = ignored_target(loss_fn), Mean(), None
@@ -143,7 +143,7 @@ def evaluate(
 
 
 def to_device(value: Any, device: torch.device | str | None) -> Any:
-    """`value` with the tensors in it moved, at any depth of dicts, tuples and lists; as it is where `device` is None."""
+    """`value` with the tensors in it moved, at any depth of dicts, tuples and lists; as it is for `device` None."""
     if device is None:
         return value
     if isinstance(value, torch.Tensor):

@@ -58,14 +58,14 @@ def cut_to_zero(once: Any, twice: Any) -> Any:
 class KeyedBatches:
     """Makes the batch that a key names: the same bits in any process, at any time.
 
-    Each example gets the three global generators (torch, `random`, NumPy) seeded from its key, then the batch as a whole
-    does, for what `collate_fn` draws. A dataset with `take(key)` makes the whole batch itself, and what it draws is its own
-    business: for it no generator is touched here, so a live run may read it in a thread.
+    Each example gets the three global generators (torch, `random`, NumPy) seeded from its key, then the batch as a
+    whole does, for what `collate_fn` draws. A dataset with `take(key)` makes the whole batch itself, and what it draws
+    is its own business: for it no generator is touched here, so a live run may read it in a thread.
     """
 
     def __init__(self, dataset: Dataset, collate_fn: Callable[[list], Any] | None, probe: int) -> None:
         if collate_fn is not None and getattr(dataset, "batch_transform", None) is not None:
-            raise ValueError("collate_fn replaces take(), so the dataset's batch_transform would be lost: give one of them")
+            raise ValueError("collate_fn replaces take(): the dataset's batch_transform would be lost; give one of them")
         self.dataset, self.probe = dataset, probe
         self.uses_take = collate_fn is None and hasattr(dataset, "take")
         self.collate_fn = collate_fn or default_collate
@@ -90,14 +90,15 @@ class ResumableLoader:
     """Batches from a dataset, with a position that can be saved, moved and loaded.
 
     dataset    : map-style; `take(key)` is used where it is there; `Subset`s are unwrapped, keys hold base indices
-    batch_size : examples per rank; with `seed` (0), `shuffle` (True), `drop_last` (False), `rank` (0), `world_size` (1),
-                 in brackets what they are when left out
+    batch_size : examples per rank; with `seed` (0), `shuffle` (True), `drop_last` (False), `rank` (0),
+                 `world_size` (1); in brackets what they are when left out
     batches    : an `EpochBatches` instead of all of these
     collate_fn : makes a batch of a list of examples; switches `take` off
     raises     : ValueError for arguments that contradict each other, NotImplementedError for num_workers > 0
 
-    One iteration is the rest of the present epoch. The position counts a batch when it is handed over; after an epoch's
-    last batch it is the next epoch's start. A new iteration ends the one before. `key` names the batch last handed over.
+    One iteration is the rest of the present epoch. The position counts a batch when it is handed over; after an
+    epoch's last batch it is the next epoch's start. A new iteration ends the one before. `key` names the batch last
+    handed over.
     """
 
     def __init__(
@@ -202,13 +203,13 @@ class ResumableLoader:
 
 def _refuse(dataset: Dataset, num_workers: int, not_ours: dict[str, Any]) -> None:
     if isinstance(dataset, IterableDataset):
-        raise ValueError("an iterable dataset has no indices to key; chapter 01's ShardedRecords is the resumable stream")
+        raise ValueError("an iterable dataset has no indices to key; ShardedRecords (chapter 01) is the resumable stream")
     for name in not_ours:
         if name not in _NOT_OURS:
             raise TypeError(f"ResumableLoader got an unexpected keyword argument {name!r}")
         raise ValueError(f"ResumableLoader refuses {name}: {_NOT_OURS[name]}")
     if num_workers != 0:
-        raise NotImplementedError(f"this version makes batches in the calling process: num_workers=0, got {num_workers}")
+        raise NotImplementedError(f"this version makes batches in the calling process: num_workers=0; got {num_workers}")
 
 
 def _check_batches(

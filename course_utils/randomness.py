@@ -86,7 +86,7 @@ def seed_everything(seed: int, *, rank: int = 0) -> None:
 
 @contextmanager
 def isolated_rng() -> Iterator[None]:
-    """Whatever the block draws or seeds on the CPU, the three global generators are put back after it, also on an exception."""
+    """Put the three global CPU generators back after the block, whatever it draws or seeds, also on an exception."""
     states = torch.default_generator.get_state(), random.getstate(), np.random.get_state()
     try:
         yield

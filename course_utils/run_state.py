@@ -74,5 +74,5 @@ def check_optimizer(saved: dict[str, Any], optimizer: torch.optim.Optimizer, mod
     """raises : ValueError where class or order differ: the moments would load all the same, into other parameters"""
     now = describe_optimizer(optimizer, model)
     for name in now:
-        if saved[name] != now[name]:
-            raise ValueError(f"cannot resume: the optimizer's {name} was {saved[name]} when saved and is {now[name]} now")
+        if (was := saved[name]) != now[name]:
+            raise ValueError(f"cannot resume: the optimizer's {name} was {was} when saved and is {now[name]} now")

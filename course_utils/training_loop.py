@@ -33,7 +33,7 @@ _END = object()
 
 
 class PlainLoader:
-    """Lends a loader without a position (a `DataLoader`, a list of batches) an epoch counter, by looking one batch ahead.
+    """Lends a loader without a position (a `DataLoader`, a list of batches) an epoch counter: it looks a batch ahead.
 
     Its place inside an epoch is not saved: going on starts the epoch again.
     """
@@ -60,8 +60,8 @@ class PlainLoader:
         """raises : ValueError for a place inside an epoch, which this loader could not find again"""
         if state.get("offset"):
             raise ValueError(
-                f"cannot resume: the state is {state['offset']} examples into epoch {state['epoch']}, and a loader without "
-                "state_dict can only start an epoch: give a ResumableLoader"
+                f"cannot resume: the state is {state['offset']} examples into epoch {state['epoch']}, and a loader "
+                "without state_dict can only start an epoch: give a ResumableLoader"
             )
         self.epoch = state["epoch"]
 
@@ -127,9 +127,10 @@ class Trainer:
         """
         loader = self._attach(train_loader, num_epochs, num_steps)
         self.stopped_by = None
-        with stop_at_boundary() as stop, self._generators_put_back(), self._bar(train_loader, num_epochs, num_steps) as bar:
+        bar = self._bar(train_loader, num_epochs, num_steps)
+        with stop_at_boundary() as stop, self._generators_put_back(), bar as show:
             for row in self._updates(loader, num_epochs, num_steps, val_loader):
-                bar(row)
+                show(row)
                 if stop.requested:
                     break
         self.stopped_by = stop.requested
@@ -138,7 +139,7 @@ class Trainer:
         return self
 
     def steps(self, train_loader, *, num_epochs: int | None = None, num_steps: int | None = None, val_loader=None):
-        """The same run as an iterator: each `next` makes one update and gives its history row. Stop and go on at will."""
+        """The same run as an iterator: each `next` makes one update and gives its history row."""
         updates = self._updates(self._attach(train_loader, num_epochs, num_steps), num_epochs, num_steps, val_loader)
         while True:
             with self._generators_put_back():
@@ -165,7 +166,9 @@ class Trainer:
         while True:
             if self._epoch_end_due:
                 self._end_epoch(loader, val_loader)
-            if num_epochs is not None and loader.epoch >= num_epochs or num_steps is not None and self.step >= num_steps:
+            if loader.epoch >= (math.inf if num_epochs is None else num_epochs):
+                return
+            if self.step >= (math.inf if num_steps is None else num_steps):
                 return
             yield from self._rest_of_epoch(loader, num_steps)
 

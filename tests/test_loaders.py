@@ -379,7 +379,7 @@ def test_a_subset_beside_batches_is_refused_with_the_fix():
 def test_unknown_arguments_and_workers_are_refused():
     with pytest.raises(TypeError, match="'batchsize'"):
         ResumableLoader(Noisy(), batchsize=2)
-    with pytest.raises(NotImplementedError, match="num_workers=0, got 2"):
+    with pytest.raises(NotImplementedError, match="num_workers=0; got 2"):
         ResumableLoader(Noisy(), batch_size=2, num_workers=2)
 
 
