@@ -65,7 +65,7 @@ class KeyedBatches:
 
     def __init__(self, dataset: Dataset, collate_fn: Callable[[list], Any] | None, probe: int) -> None:
         if collate_fn is not None and getattr(dataset, "batch_transform", None) is not None:
-            raise ValueError("collate_fn replaces take(): the dataset's batch_transform would be lost; give one of them")
+            raise ValueError("collate_fn replaces take(): the dataset's batch_transform would be lost; give one")
         self.dataset, self.probe = dataset, probe
         self.uses_take = collate_fn is None and hasattr(dataset, "take")
         self.collate_fn = collate_fn or default_collate
@@ -203,13 +203,13 @@ class ResumableLoader:
 
 def _refuse(dataset: Dataset, num_workers: int, not_ours: dict[str, Any]) -> None:
     if isinstance(dataset, IterableDataset):
-        raise ValueError("an iterable dataset has no indices to key; ShardedRecords (chapter 01) is the resumable stream")
+        raise ValueError("an iterable dataset has no indices to key; ShardedRecords (chapter 01) can be resumed")
     for name in not_ours:
         if name not in _NOT_OURS:
             raise TypeError(f"ResumableLoader got an unexpected keyword argument {name!r}")
         raise ValueError(f"ResumableLoader refuses {name}: {_NOT_OURS[name]}")
     if num_workers != 0:
-        raise NotImplementedError(f"this version makes batches in the calling process: num_workers=0; got {num_workers}")
+        raise NotImplementedError(f"this version makes batches in this process: num_workers=0; got {num_workers}")
 
 
 def _check_batches(
