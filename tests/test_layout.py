@@ -61,6 +61,8 @@ def modules() -> list[str]:
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
+        if any(part.startswith(".") for part in parts):
+            continue  # Lab's checkpoints of a module that a reader opened
         found.append(".".join(parts).removesuffix("__init__").rstrip("."))
     return [name for name in found if name]
 
