@@ -21,10 +21,11 @@ from course_utils.machine import fit_threads
 
 
 def heading(made: dict) -> str:
-    """Machine, versions and date in two lines."""
+    """Machine, versions, date and load in two lines."""
     machine, versions = made["machine"], " ".join(f"{name} {number}" for name, number in made["versions"].items())
     cores = f"{machine['cores']} cores, {machine['threads']} torch thread(s)"
-    return f"{machine['cpu']}, {cores}, {machine['platform']}\n{versions}, {made['date']}"
+    load = ", load average {} before, {} after".format(*made["load_average"])
+    return f"{machine['cpu']}, {cores}, {machine['platform']}\n{versions}, {made['date']}{load}"
 
 
 def verdict(row: Row, quick: bool) -> str:
@@ -77,11 +78,12 @@ def main(arguments: list[str] | None = None) -> int:
         print("\n".join(SUBJECTS))
         return 0
     fit_threads()
-    began, rows = time.perf_counter(), []
+    began, load, rows = time.perf_counter(), records.load_average(), []
     for subject in chosen.subjects or SUBJECTS:
         print(f"measuring {subject}", file=sys.stderr, flush=True)
         rows += measure(subject, quick=chosen.quick)
     made = records.made_on(runs=sum(row.runs for row in rows), seconds=time.perf_counter() - began)
+    made["load_average"] = [load, records.load_average()]
     print(heading(made), table(rows, quick=chosen.quick), sep="\n\n")
     if chosen.store:
         print(records.store("rows", made, {"rows": [as_record(row) for row in rows]}).name)

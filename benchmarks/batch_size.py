@@ -99,7 +99,7 @@ def main() -> None:
     cache = begin("batch_size")
     budgets = {budget: compare(cache, budget) for budget in ("equal epochs", "equal steps")}
     setup = {
-        "model": "course_utils.train.small_cnn, 9,226 parameters",
+        "model": "course_utils.models.small_cnn, 9,226 parameters",
         "data": "embedded Fashion-MNIST part: 9,000 images to train, 1,000 to choose the lr, 2,000 to test",
         "budgets": {"equal epochs": f"{NUM_EPOCHS} epochs", "equal steps": f"{NUM_STEPS} updates"},
         "optimizer": "AdamW, 5 % warm-up and cosine; in `scaling` SGD, momentum 0.9, 10 % warm-up, then flat",

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.trainings import Cache, begin, data, in_order, spread
-from course_utils.schedules import Entry, Race, constant, exponential, race, step_decay, warm_restarts, warmup_cosine
 from course_utils.models import small_cnn
+from course_utils.schedules import Entry, Race, constant, exponential, race, step_decay, warm_restarts, warmup_cosine
 
 BUDGETS = {40: (1e-3, 3e-3, 1e-2, 3e-2), 150: (3e-4, 1e-3, 3e-3, 1e-2, 3e-2), 600: (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)}
 BUDGETS |= {2400: (1e-3, 3e-3, 1e-2)}  # updates: lrs that each schedule tries
@@ -132,7 +132,7 @@ def main() -> None:
     cache = begin("lr_race")
     budgets = {str(num_steps): report(cache, num_steps) for num_steps in BUDGETS}
     setup = {
-        "model": "course_utils.train.small_cnn, 9,226 parameters",
+        "model": "course_utils.models.small_cnn, 9,226 parameters",
         "data": "embedded Fashion-MNIST part: 10,000 training images, accuracy on the 2,000 test images",
         "optimizer": "AdamW, defaults but for the lr",
         "batch_size": BATCH_SIZE,

@@ -51,6 +51,14 @@ def made_on(*, runs: int, seconds: float) -> dict[str, Any]:
     return {"machine": machine, "versions": versions, "date": date, "runs": runs, "seconds": round(seconds)}
 
 
+def load_average() -> float | None:
+    """Programs that wanted a core in the last minute, this one included; None where the system does not say.
+
+    Above the number of cores the machine was busy with something else, and its times are in doubt.
+    """
+    return round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
+
+
 def cpu_name() -> str:
     """The processor's name as the system gives it, with family and model where Linux lists them."""
     try:

@@ -24,10 +24,10 @@ from benchmarks import records
 from course_utils.datasets import ArrayDataset, load_fashion
 from course_utils.loaders import ResumableLoader
 from course_utils.machine import fit_threads
+from course_utils.models import MEAN, STD
 from course_utils.optimizer_step import NonFiniteError
 from course_utils.randomness import derive_seed, isolated_rng, seed_generators
 from course_utils.schedules import constant, make_scheduler, warmup_cosine
-from course_utils.models import MEAN, STD
 from course_utils.training_loop import Trainer, evaluate
 
 NUM_TRAIN = 9_000  # of the 10,000; the other 1,000 choose the lr where it is chosen by validation

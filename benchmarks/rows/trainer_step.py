@@ -11,8 +11,8 @@ from torch import nn
 
 from benchmarks.timing import Row, interleaved, ratio
 from course_utils.datasets import load_fashion
-from course_utils.randomness import isolated_rng, seed_generators
 from course_utils.models import MEAN, STD, small_cnn
+from course_utils.randomness import isolated_rng, seed_generators
 from course_utils.training_loop import Trainer
 
 BAR = 1.03
