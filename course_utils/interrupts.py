@@ -40,7 +40,7 @@ def stop_at_boundary() -> Iterator[StopRequest]:
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             handler = signal.getsignal(number)
-            if handler is not None:  # None: installed by C code, which Python could not put back
+            if handler not in (None, signal.SIG_IGN):  # None: C code's, cannot be put back; ignored on purpose: nohup
                 before[number] = handler
                 signal.signal(number, request)
         yield stop

@@ -1,6 +1,7 @@
 """What every test gets: one torch thread, folders of its own, a tiny model and batch from a fixed seed."""
 
 import os
+import signal
 import tempfile
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="course-tests-", ignore_cleanup_errors=True)
@@ -8,6 +9,9 @@ os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # before torch is imported: threads t
 os.environ["OMP_NUM_THREADS"] = "1"  # kernels and other child processes too
 os.environ["COURSE_WORK"] = os.path.join(_FOLDER.name, "work")
 os.environ["COURSE_PROGRESS"] = os.path.join(_FOLDER.name, "progress.json")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: children would ignore Ctrl-C too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest  # noqa: E402
 import torch  # noqa: E402

@@ -60,3 +60,13 @@ def test_another_thread_changes_no_handler():
     thread.start()
     thread.join()
     assert seen == [(before, None)]
+
+
+def test_a_signal_that_was_ignored_on_purpose_stays_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with stop_at_boundary() as stop:
+            signal.raise_signal(signal.SIGINT)
+        assert stop.requested is None and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
