@@ -257,6 +257,23 @@ def test_printing_instead_of_returning_has_its_own_words_and_shows_what_was_prin
     assert capsys.readouterr().out == ""
 
 
+def test_a_comparison_of_the_exercises_own_never_meets_a_none():
+    near = _toy(difference=lambda expected, got: None if abs(expected - got) < 0.1 else "far off")
+    assert "returned None" in _words(lambda number: print(2 * number), near)[1]
+
+
+def test_an_error_of_the_same_type_as_a_mistakes_is_not_that_mistake():
+    toy = _toy()
+
+    @toy.wrong
+    def looks_up(number):
+        """This looks the number up in a table that was never filled, so there is nothing to find."""
+        return {}["table"]
+
+    assert judge(toy, toy.wrong_answers["looks_up"]).mistake == "looks_up"
+    assert judge(toy, lambda number: {}["typo"]).mistake is None
+
+
 def test_a_missing_return_has_its_own_words():
     def forgets(number):
         number = 2 * number
@@ -396,6 +413,17 @@ def test_a_random_answer_draws_the_same_numbers_as_the_oracle():
         return torch.rand(number)
 
     assert _words(lambda number: torch.rand(number), draw)[0] == "right"
+
+
+def test_the_oracle_of_an_earlier_check_still_holds_after_the_reader_drew_numbers():
+    @exercise("toy-10", title="t", difficulty="easy", minutes=1, cases=[(3,)], hints=["a", "b"])
+    def draw(number):
+        """Draw."""
+        return torch.rand(number)
+
+    for _ in range(2):
+        assert _words(lambda number: torch.rand(number), draw)[0] == "right"
+        torch.rand(1)
 
 
 def test_grad_mode_is_on_inside_although_the_reader_switched_it_off():
