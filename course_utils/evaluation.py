@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from course_utils.optimizer_step import default_count, ignored_target
+from course_utils.counting import default_count, ignored_target
 from course_utils.randomness import isolated_rng
 
 
@@ -85,6 +85,15 @@ class Evaluation(NamedTuple):
     accuracy: float | None
     confusion: torch.Tensor | None
     count: float
+
+
+def better_of(best: dict[str, float], found: Evaluation, step: int) -> dict[str, float]:
+    """`best`, or accuracy, loss and step of `found` where it is better: by accuracy; by loss where there is none."""
+    if found.accuracy is not None:
+        better = found.accuracy > best["accuracy"]
+    else:
+        better = found.loss < best["loss"]
+    return {"accuracy": found.accuracy or 0.0, "loss": found.loss, "step": step} if better else best
 
 
 def _batches_of(loader: Iterable) -> Iterable:

@@ -1,11 +1,11 @@
 """One optimizer update, done right: accumulation, norm, clipping, mixed precision, ranks.
 
 It knows a model, an optimizer and one window of micro-batches; it knows no epoch, no schedule and no data loader.
+What a loss is a mean over is read in `counting`; `default_count` is re-exported here.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -15,8 +15,9 @@ import torch
 from torch import nn
 from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
 
-CountFn = Callable[[torch.Tensor], float]
-_MISSING = object()
+from course_utils.counting import CountFn, default_count
+
+__all__ = ["NonFiniteError", "StepReport", "default_count", "update"]
 
 
 class NonFiniteError(FloatingPointError):
@@ -36,72 +37,6 @@ class StepReport(NamedTuple):
     grad_norm: float
     count: float
     skipped: str = ""
-
-
-def _setting(loss_fn: Callable, name: str) -> Any:
-    """A loss's own setting: a module's attribute, or the keyword default of a function or `functools.partial`."""
-    if isinstance(loss_fn, nn.Module):
-        return getattr(loss_fn, name, _MISSING)
-    try:
-        parameter = inspect.signature(loss_fn).parameters.get(name)
-    except (TypeError, ValueError):  # a builtin without a signature says nothing
-        return _MISSING
-    if parameter is None or parameter.default is inspect.Parameter.empty:
-        return _MISSING
-    return parameter.default
-
-
-def ignored_target(loss_fn: Callable) -> int | None:
-    """The target that `loss_fn` passes over (its `ignore_index`); None where it does not say."""
-    ignored = _setting(loss_fn, "ignore_index")
-    return None if ignored is _MISSING else ignored
-
-
-def default_count(loss_fn: Callable) -> CountFn:
-    """How many targets `loss_fn`, a mean, is a mean over: a function targets -> count, read from the loss itself.
-
-    With `ignore_index` and integer targets: those that differ from it (with `weight`: the sum of their weights). With
-    `ignore_index` and probabilities (B, C, ...): numel / C. Otherwise every element counts.
-
-    raises : ValueError for a loss whose reduction is not "mean"; the returned function raises it for targets that are
-             not one tensor, or are integers below 0 while the loss does not say what it ignores
-    """
-    reduction, ignored, weight = _setting(loss_fn, "reduction"), ignored_target(loss_fn), _setting(loss_fn, "weight")
-    if reduction not in ("mean", _MISSING):
-        raise ValueError(f"update needs a loss with reduction='mean', got {reduction!r}; or pass count_fn")
-
-    def count(targets: torch.Tensor) -> float:
-        if not isinstance(targets, torch.Tensor):
-            raise ValueError(f"targets are a {type(targets).__name__}, not one tensor: pass count_fn to count them")
-        if targets.is_floating_point():
-            classes = 1 if ignored is None else targets.size(1 if targets.dim() > 1 else 0)
-            return targets.numel() // max(classes, 1)
-        if ignored is None:
-            return _count_all(targets)
-        kept = targets[targets != ignored]
-        return kept.numel() if not isinstance(weight, torch.Tensor) else float(weight.double()[kept].sum())
-
-    return count
-
-
-def _count_all(targets: torch.Tensor) -> int:
-    if targets.numel() and int(targets.min()) < 0:
-        raise ValueError(
-            f"targets go down to {int(targets.min())}, and the loss does not say whether it ignores them: pass count_fn"
-        )
-    return targets.numel()
-
-
-def _autocast(device: str, dtype: torch.dtype | None) -> AbstractContextManager:
-    return torch.autocast(device, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
-
-
-def _refuse_ddp(model: nn.Module) -> None:
-    if isinstance(getattr(model, "_orig_mod", model), nn.parallel.DistributedDataParallel):  # also under torch.compile
-        raise ValueError(
-            "update adds up the ranks once, through sync; DDP would average each backward, and a rank without examples "
-            "would hang the others: pass the model itself, not its DDP wrapper"
-        )
 
 
 def update(
@@ -159,6 +94,18 @@ def update(
     if scaler is not None:
         scaler.update()
     return report
+
+
+def _refuse_ddp(model: nn.Module) -> None:
+    if isinstance(getattr(model, "_orig_mod", model), nn.parallel.DistributedDataParallel):  # also under torch.compile
+        raise ValueError(
+            "update adds up the ranks once, through sync; DDP would average each backward, and a rank without examples "
+            "would hang the others: pass the model itself, not its DDP wrapper"
+        )
+
+
+def _autocast(device: str, dtype: torch.dtype | None) -> AbstractContextManager:
+    return torch.autocast(device, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
 
 
 def _backward_all(model, loss_fn, micro_batches, count_fn, scaler, autocast) -> tuple[torch.Tensor, float]:

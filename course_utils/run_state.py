@@ -1,6 +1,7 @@
-"""What a saved run must agree on before it is loaded: parameters, plan of the lr, environment.
+"""What a run's state holds, and what a saved run must agree on before it is loaded.
 
-It knows state dicts; it opens no file. `training_loop` uses it.
+It knows state dicts, and a run as an object with `model`, `optimizer`, `scheduler`, `scaler`, `ema` and `seed` (a
+`Trainer`); it opens no file. Position, mean and counters are the trainer's own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,49 @@ from typing import Any
 
 import torch
 from torch import nn
+
+from course_utils.evaluation import unwrap
+from course_utils.machine import environment
+
+
+def collect(run: Any) -> dict[str, Any]:
+    """The states of the run's parts (None for one it lacks), and the descriptions that `check` compares. No copies."""
+    model = unwrap(run.model)
+    return {
+        "model": model.state_dict(),
+        "parameters": parameter_table(model),
+        "optimizer": run.optimizer.state_dict(),
+        "optimizer_order": describe_optimizer(run.optimizer, model),
+        "scheduler": run.scheduler.state_dict() if run.scheduler is not None else None,
+        "plan": describe_scheduler(run.scheduler),
+        "scaler": run.scaler.state_dict() if run.scaler is not None else None,
+        "ema": run.ema.state_dict() if run.ema is not None else None,
+        "seed": run.seed,
+        "environment": environment(),
+    }
+
+
+def check(state: dict[str, Any], run: Any) -> None:
+    """raises : ValueError for a state of another run, naming what differs; nothing has been loaded then"""
+    model = unwrap(run.model)
+    check_parameters(state["parameters"], model)
+    check_optimizer(state["optimizer_order"], run.optimizer, model)
+    check_scheduler(state["plan"], run.scheduler)
+    if state["seed"] != run.seed:
+        raise ValueError(f"cannot resume: seed was {state['seed']} when saved and is {run.seed} now")
+    for name in ("scaler", "ema"):
+        if (state[name] is None) != (getattr(run, name) is None):
+            was, now = ("without", "with") if state[name] is None else ("with", "without")
+            raise ValueError(f"cannot resume: the run was saved {was} {name} and is {now} one now")
+
+
+def restore(state: dict[str, Any], run: Any) -> None:
+    """Load a checked state into the run's parts. The optimizer goes on training inside the tensors of `state`."""
+    unwrap(run.model).load_state_dict(state["model"])
+    run.optimizer.load_state_dict(state["optimizer"])
+    for name in ("scheduler", "scaler", "ema"):
+        if state[name] is not None:
+            getattr(run, name).load_state_dict(state[name])
 
 
 def parameter_table(model: nn.Module) -> list[tuple[str, tuple[int, ...]]]:
@@ -28,8 +72,27 @@ def check_parameters(saved: list, model: nn.Module) -> None:
         raise ValueError(f"cannot resume: the state has {len(saved)} parameters, the model has {len(now)}")
 
 
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, (int, float, str, bool, type(None))) else repr(value)
+def describe_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Any]:
+    """Class, and the parameters' names in the optimizer's own order, group by group."""
+    names = {id(param): name for name, param in model.named_parameters()}
+    groups = [[names.get(id(param), "?") for param in group["params"]] for group in optimizer.param_groups]
+    return {"class": type(optimizer).__name__, "groups": groups}
+
+
+def check_optimizer(saved: dict[str, Any], optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
+    """raises : ValueError where class or order differ: the moments would load all the same, into other parameters"""
+    now = describe_optimizer(optimizer, model)
+    for name in now:
+        if (was := saved[name]) != now[name]:
+            raise ValueError(f"cannot resume: the optimizer's {name} was {was} when saved and is {now[name]} now")
+
+
+def describe_scheduler(scheduler: Any) -> dict[str, Any] | None:
+    """Class, and for a `LambdaLR` the plan of each param group; None without a scheduler."""
+    if scheduler is None:
+        return None
+    factors = [describe_factor(fn) for fn in getattr(scheduler, "lr_lambdas", [])]
+    return {"class": type(scheduler).__name__, "factors": factors}
 
 
 def describe_factor(factor_fn: Any) -> dict[str, Any]:
@@ -41,12 +104,8 @@ def describe_factor(factor_fn: Any) -> dict[str, Any]:
     return {"name": getattr(factor_fn, "__name__", type(factor_fn).__name__), "args": [], "kwargs": {}}
 
 
-def describe_scheduler(scheduler: Any) -> dict[str, Any] | None:
-    """Class, and for a `LambdaLR` the plan of each param group; None without a scheduler."""
-    if scheduler is None:
-        return None
-    factors = [describe_factor(fn) for fn in getattr(scheduler, "lr_lambdas", [])]
-    return {"class": type(scheduler).__name__, "factors": factors}
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, (int, float, str, bool, type(None))) else repr(value)
 
 
 def check_scheduler(saved: dict[str, Any] | None, scheduler: Any) -> None:
@@ -61,18 +120,3 @@ def warn_environment(saved: dict[str, Any], now: dict[str, Any]) -> None:
     changed = [f"{name}: {saved.get(name)} -> {now.get(name)}" for name in now if saved.get(name) != now.get(name)]
     if changed:
         warnings.warn("the environment differs from the saved run's: " + "; ".join(changed), stacklevel=3)
-
-
-def describe_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Any]:
-    """Class, and the parameters' names in the optimizer's own order, group by group."""
-    names = {id(param): name for name, param in model.named_parameters()}
-    groups = [[names.get(id(param), "?") for param in group["params"]] for group in optimizer.param_groups]
-    return {"class": type(optimizer).__name__, "groups": groups}
-
-
-def check_optimizer(saved: dict[str, Any], optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
-    """raises : ValueError where class or order differ: the moments would load all the same, into other parameters"""
-    now = describe_optimizer(optimizer, model)
-    for name in now:
-        if (was := saved[name]) != now[name]:
-            raise ValueError(f"cannot resume: the optimizer's {name} was {was} when saved and is {now[name]} now")

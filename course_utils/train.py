@@ -29,6 +29,7 @@ from course_utils.schedules import make_scheduler, updates_in_run, warmup_cosine
 from course_utils.training_loop import Evaluation, Trainer, evaluate
 from course_utils.transforms import ToFloat
 
+
 class Run(NamedTuple):
     """A run that has not begun: `run.trainer.fit(run.train_loader, num_steps=run.total_steps)` makes it."""
 

@@ -37,13 +37,16 @@ PARTS = {
     "catalogue_photos": "datasets",
     "catalogue_plan": "datasets",
     "channel_statistics": "transforms",
+    "counting": "optimizer_step",
     "evaluation": "training_loop",
     "finder": "nan_debugging",
     "interrupts": "training_loop",
     "lr_finder": "schedules",
     "lr_race": "schedules",
     "param_groups": "schedules",
+    "progress_bar": "training_loop",
     "run_state": "training_loop",
+    "windows": "training_loop",
 }
 ANYTHING = (
     "train",

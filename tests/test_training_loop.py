@@ -261,6 +261,27 @@ def test_the_end_of_an_epoch_that_a_stop_came_before_is_made_up_for():
     assert set(whole.val_history[0]) == {"step", "epoch", "train_loss", "loss", "accuracy"}
 
 
+@pytest.mark.parametrize("resumed", [False, True], ids=["same trainer", "resumed"])
+@pytest.mark.parametrize("more", [0, 4])
+def test_a_run_that_ended_with_an_epoch_owes_its_validation_to_the_fit_that_brings_a_loader(resumed, more):
+    val_loader, loader = make_loader(10), make_loader()
+    whole = run(num_steps=6 + more, val_loader=val_loader)
+    trainer = run(num_steps=6, loader=loader).fit(loader, num_steps=6)  # a second fit without one changes nothing
+    assert trainer.val_history == []
+    if resumed:
+        state, trainer, loader = trainer.state_dict(), make_trainer(), make_loader()
+        trainer.load_state_dict(state)
+    for _ in range(2):  # once, not twice
+        trainer.fit(loader, num_steps=6 + more, val_loader=val_loader)
+        assert trainer.val_history == whole.val_history and len(whole.val_history) == 1
+
+
+def test_an_epoch_that_is_owed_keeps_its_number_under_a_fresh_loader():
+    trainer = run(num_epochs=2)
+    trainer.fit(make_loader(), num_steps=13, val_loader=make_loader(10))
+    assert [(row["epoch"], row["step"]) for row in trainer.val_history] == [(1, 12)]
+
+
 def test_the_best_metric_survives_a_resume_and_is_not_overwritten_by_a_worse_one():
     first = run(num_epochs=1, val_loader=make_loader(10))
     state = first.state_dict()

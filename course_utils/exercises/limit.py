@@ -60,7 +60,7 @@ def _insist(end: Callable[[], None]) -> None:
 
 
 def _watch(caller: int, over: threading.Event, seconds: float) -> None:
-    """Wait, then send until the call is over: an exception may be lost in a `__del__`, a `finally`, a bare `except:`."""
+    """Wait, then send until the call is over: `__del__`, `finally` or a bare `except:` may lose an exception."""
     if over.wait(seconds):
         return
     for _ in range(_POLITE_TRIES):
