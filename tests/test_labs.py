@@ -486,6 +486,36 @@ def test_progress_words_name_every_number():
     assert progress_words("stopped", point) == "stopped: step 3 of 10 \u00b7 loss 0.500 \u00b7 accuracy 0.875"
 
 
+def test_progress_words_do_not_round_a_small_lr_to_0():
+    point = Point(3, 10, {"loss": 0.05}, {"lr": 3e-4, "last lr": 0.0})
+    assert progress_words("running", point).endswith("loss 0.050 \u00b7 lr 0.0003 \u00b7 last lr 0.000")
+
+
+def test_with_several_lines_their_values_are_said_in_the_picture_and_the_progress_stays_one_line():
+    shown = lab(lambda: iter([Point(1, 2, {"a": 0.5, "b": 0.25}, {"lr": 0.1})]))
+    shown.run.advance(1)
+    assert "step 1 of 2 \u00b7 lr 0.100<" in shown.status.value
+    assert "a 0.500 \u00b7 b 0.250 \u00b7 lr 0.100" in shown.figure.value
+
+
+def test_the_first_line_is_drawn_over_the_others():
+    text = svg({"first": [(0, 1.0), (100, 1.0)], "second": [(0, 1.0), (100, 1.0)]})
+    first, second = (text.index(f'stroke="{look.color}"') for look in figures.SERIES[:2])
+    assert second < first
+
+
+@pytest.mark.parametrize("step, digits", [(0.05, ".2f"), (0.1, ".1f"), (0.25, ".2f"), (1e-5, ".5f"), (2.0, ".0f")])
+def test_a_slider_shows_as_many_digits_as_its_steps_need(step, digits):
+    assert number("n", 0.0, low=0.0, high=10.0, step=step).readout_format == digits
+
+
+def test_knobs_of_a_lab_have_labels_of_equal_width():
+    knobs = [choice("Your schedule", ["a"], "a"), number("n", 1, low=1, high=2, step=1)]
+    lab(knobs=knobs)
+    assert [knob.style.description_width for knob in knobs] == ["13ch"] * 2
+    assert len({knob.layout.width for knob in knobs}) == 1
+
+
 def test_without_ipywidgets_the_still_twin_stands_alone():
     code = (
         "import sys; sys.modules['ipywidgets'] = None\n"

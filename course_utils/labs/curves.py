@@ -139,7 +139,8 @@ def curve_svg(
 ) -> str:
     """A line for each series with axes, ticks, and names at the lines' ends.
 
-    series        : name -> points (x, y); what is not finite is left out; any number, looks repeat after six
+    series        : name -> points (x, y); what is not finite is left out; any number, looks repeat after six;
+                    the first is drawn over the others
     x_max         : right end of the x axis, which begins at 0
     y_range       : shown range, values outside are drawn at its edge; None fits the data
     words         : what the picture shows, for screen readers; the title is said before it
@@ -154,7 +155,7 @@ def curve_svg(
         f'<rect width="{width}" height="{height}" fill="white"/>',
         _text(frame.left, 18, title, anchor="start", more='font-weight="bold"'),
         *_grid(frame, xlabel, ylabel),
-        *(_line(frame, points, looks[name]) for name, points in drawn.items()),
+        *(_line(frame, points, looks[name]) for name, points in reversed(drawn.items())),
     ]
     if drawn:
         body += _labels(frame, {name: points[-1] for name, points in drawn.items()}, looks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,18 @@ except ImportError:  # a front end without widgets: every lab then shows its sti
     widgets = None
 
 _WIDE = {"description_width": "initial"}  # a label is never cut
+
+
+def align(knobs: Sequence) -> None:
+    """Make every label as wide as the longest: two knobs in a row, their fields one below the other."""
+    longest = max((len(knob.description) for knob in knobs), default=0)
+    for knob in knobs:
+        knob.style.description_width, knob.layout.width = f"{longest}ch", "320px"
+
+
+def _decimals(*parts: float) -> int:
+    """Digits after the point that tell every value of the slider: 2 for steps of 0.05."""
+    return max(0, *(-Decimal(str(part)).normalize().as_tuple().exponent for part in parts))
 
 
 def choice(label: str, options: Sequence | Mapping, value: Any) -> Any:
@@ -27,5 +40,5 @@ def number(label: str, value: float, *, low: float, high: float, step: float) ->
         return SimpleNamespace(value=value)
     whole = all(isinstance(part, int) for part in (value, low, high, step))
     kind = widgets.IntSlider if whole else widgets.FloatSlider
-    looks = {} if whole else {"readout_format": ".3g"}
+    looks = {} if whole else {"readout_format": f".{_decimals(low, step)}f"}
     return kind(value, min=low, max=high, step=step, description=label, style=_WIDE, **looks)

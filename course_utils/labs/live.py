@@ -13,10 +13,16 @@ from typing import NamedTuple
 from course_utils import figures
 from course_utils.labs.background import BackgroundRun, Point
 from course_utils.labs.curves import curve_svg
-from course_utils.labs.knobs import widgets
+from course_utils.labs.knobs import align, widgets
 
 _VIEW = "application/vnd.jupyter.widget-view+json"
-_PANEL = {"border": "1px solid #cccccc", "padding": "10px 14px", "margin": "0 0 12px 0", "width": "690px"}
+_PANEL = {
+    "border": "1px solid #cccccc",
+    "padding": "10px 14px",
+    "margin": "0 0 12px 0",
+    "width": "690px",
+    "max_width": "100%",
+}
 _NUMBERS = "font-variant-numeric:tabular-nums"  # digits of equal width: nothing moves while they count
 
 
@@ -85,6 +91,7 @@ class LiveRun:
         self.again = _button("From the start", "refresh", "Forget this run, train from step 0", self._on_again)
         self.status, self.figure, self.note = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.figure.layout.min_height = "304px"  # nothing below moves while the first curve is on its way
+        align(self.knobs)
         knobs = widgets.HBox(self.knobs, layout={"flex_flow": "row wrap"})
         buttons = widgets.HBox([self.train, self.halt, self.again])
         rows = [knobs] * bool(self.knobs) + [buttons, self.status, self.figure, self.note]
@@ -128,7 +135,8 @@ class LiveRun:
             return
         state, last = self.run.state, self.run.points[-1] if self.run.points else None
         words = progress_words(state, last)
-        self.status.value = f'<span class="live-status" style="{_NUMBERS}">{escape(words)}</span>'
+        brief = words if last is None or len(last.values) == 1 else progress_words(state, last._replace(values={}))
+        self.status.value = f'<span class="live-status" style="{_NUMBERS}">{escape(brief)}</span>'
         x_max = last.total if last else 1
         self.figure.value = curve_svg(self.series(), x_max=x_max, words=words, **self._labels)
         self.note.value = self._goal_html() + self._hint_html() + error_html(self.run.error)
@@ -190,11 +198,15 @@ _STATES = {"running": "training", "stopped": "stopped", "finished": "finished", 
 
 
 def progress_words(state: str, last: Point | None) -> str:
-    """How far the run is, in one line: "training: step 320 of 628 · loss 0.410"."""
+    """How far the run is, in one line: "training: step 320 of 628 · loss 0.410 · lr 0.00012"."""
     if last is None:
         return _STATES.get(state, "ready: press Train")
-    numbers = [f"{name} {value:.3f}" for name, value in (*last.values.items(), *last.notes.items())]
+    numbers = [f"{name} {_number(value)}" for name, value in (*last.values.items(), *last.notes.items())]
     return " \u00b7 ".join([f"{_STATES[state]}: step {last.step} of {last.total}", *numbers])
+
+
+def _number(value: float) -> str:
+    return f"{value:.2g}" if 0 < abs(value) < 0.01 else f"{value:.3f}"  # an lr of 1e-4 is not 0.000
 
 
 def error_html(error: BaseException | None) -> str:

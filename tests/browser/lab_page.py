@@ -25,6 +25,9 @@ RUN_TAGGED = """async (tags) => { const notebook = window.jupyterapp.shell.curre
         notebook.deselectAll(); notebook.activeCellIndex = index; ran += 1;
         await window.jupyterapp.commands.execute('notebook:run-cell'); }
     return ran; }"""
+RUN_CODE = """async (code) => { const session = window.jupyterapp.shell.currentWidget.sessionContext.session;
+    const reply = await session.kernel.requestExecute({code, store_history: false}).done;
+    return reply.content.status; }"""
 SCROLL_TO_LIVE = """async () => { const notebook = window.jupyterapp.shell.currentWidget.content;
     const index = notebook.widgets.findIndex(cell => (cell.model.getMetadata('tags') ?? []).includes('live'));
     notebook.activeCellIndex = index; await notebook.scrollToItem(index, 'start'); }"""
@@ -77,6 +80,10 @@ class LabPage:
         self.page.wait_for_function(READY, timeout=60_000)
         self.scroll_to_live()
         return count
+
+    def run_code(self, code: str) -> None:
+        """Run code in the notebook's kernel, and wait; no cell is added, errors are among the `trouble`."""
+        assert self.page.evaluate(RUN_CODE, code) == "ok"
 
     def scroll_to_live(self) -> None:
         """Lab draws only the cells in view."""
