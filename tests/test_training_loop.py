@@ -406,6 +406,21 @@ def test_a_plain_loader_goes_on_at_the_next_epoch():
     assert first.fit(batches, num_epochs=3).step == 18
 
 
+def test_a_plain_loader_made_anew_goes_on_counting_epochs():
+    trainer = run(num_epochs=1, loader=DataLoader(make_data(), batch_size=4))
+    trainer.fit(DataLoader(make_data(), batch_size=4), num_epochs=2)
+    assert [row["epoch"] for row in trainer.history] == [0] * 6 + [1] * 6
+
+
+def test_steps_and_fit_count_the_epochs_of_a_plain_loader_together():
+    trainer, batches = make_trainer(), list(DataLoader(make_data(), batch_size=4))
+    iterator = trainer.steps(batches, num_epochs=3)
+    for _ in range(6):
+        next(iterator)
+    trainer.fit(batches, num_epochs=2)
+    assert [row["epoch"] for row in iterator] == [2] * 6
+
+
 # --- mismatches
 
 
