@@ -7,6 +7,7 @@ import time
 import pytest
 import torch
 
+from course_utils.exercises import limit
 from course_utils.exercises.limit import StillRunning, call_with_limit
 
 
@@ -118,3 +119,23 @@ def _takes_about_its_limit() -> str:
         return call_with_limit(busy, seconds=0.0048)
     except StillRunning:
         return "still running"
+
+
+@pytest.mark.parametrize("make", [lambda caller: limit._TimeIsUp, limit._sends_another], ids=["once", "twice"])
+def test_what_is_sent_while_the_call_ends_gets_no_further(make, monkeypatch):
+    def sends_when_woken(caller, wake, seconds):
+        wake.acquire()
+        limit._send(caller, make(caller))
+
+    monkeypatch.setattr(limit, "_send_until_woken", sends_when_woken)
+    for _ in range(100):
+        with pytest.raises(StillRunning):
+            call_with_limit(lambda: 1, seconds=5)
+        assert sum(1 for _ in range(100)) == 100
+
+
+def test_the_last_thing_sent_takes_back_what_was_not_received(monkeypatch):
+    sent = []
+    monkeypatch.setattr(limit, "_send", lambda thread_id, exception: sent.append((thread_id, exception)))
+    assert call_with_limit(lambda: 1, seconds=5) == 1
+    assert sent == [(threading.get_ident(), None)]

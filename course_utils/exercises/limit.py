@@ -6,12 +6,15 @@ What it cannot end is one long call into C (`time.sleep(1000)`, `list(itertools.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import threading
+import time
 from collections.abc import Callable
 
 _AGAIN_SECONDS = 0.05
+_POLL_SECONDS = 0.0002
 _POLITE_TRIES = 4
 _RETRIES = 20
 
@@ -31,14 +34,10 @@ def call_with_limit(fn: Callable, *args, seconds: float, **kwargs):
     returns : what `fn` returns; what `fn` raises is raised
     raises  : StillRunning when the time is up
     """
-    caller, over = threading.get_ident(), threading.Event()
-    watcher = threading.Thread(target=_watch, args=(caller, over, seconds), name="time limit", daemon=True)
-
-    def end() -> None:
-        over.set()
-        watcher.join()
-        _send(caller, None)  # the watcher is gone; what it sent last and nobody received is taken back
-
+    caller, wake, gone = threading.get_ident(), threading.Lock(), []
+    wake.acquire()
+    watcher = threading.Thread(target=_watch, args=(caller, wake, gone, seconds), name="time limit", daemon=True)
+    end = functools.partial(_end, caller, watcher, wake, gone)
     try:
         watcher.start()
         try:
@@ -46,8 +45,21 @@ def call_with_limit(fn: Callable, *args, seconds: float, **kwargs):
         finally:
             end()
     except _TimeIsUp:  # it may arrive in the `finally` above, or here, so ending is tried again
-        _insist(end)
+        try:
+            _insist(end)
+        except _TimeIsUp:  # before the `try` inside, or at its loop's jump
+            _insist(end)
         raise StillRunning(f"still running after {seconds:g} s") from None
+
+
+def _end(caller: int, watcher: threading.Thread, wake: threading.Lock, gone: list) -> None:
+    """Have the watcher go. May be interrupted anywhere and called again, so it holds no lock until nothing can come."""
+    with contextlib.suppress(RuntimeError):  # it was released before
+        wake.release()
+    while not gone:
+        time.sleep(_POLL_SECONDS)
+    _send(caller, None)  # nothing more is sent; what was sent last and not received is taken back
+    watcher.join()
 
 
 def _insist(end: Callable[[], None]) -> None:
@@ -59,16 +71,23 @@ def _insist(end: Callable[[], None]) -> None:
             pass
 
 
-def _watch(caller: int, over: threading.Event, seconds: float) -> None:
-    """Wait, then send until the call is over: `__del__`, `finally` or a bare `except:` may lose an exception."""
-    if over.wait(seconds):
+def _watch(caller: int, wake: threading.Lock, gone: list, seconds: float) -> None:
+    try:
+        _send_until_woken(caller, wake, seconds)
+    finally:
+        gone.append(True)
+
+
+def _send_until_woken(caller: int, wake: threading.Lock, seconds: float) -> None:
+    """Wait, then send until the call is over: an exception may be lost in a `__del__`, a `finally`, a bare `except:`."""
+    if wake.acquire(timeout=seconds):
         return
     for _ in range(_POLITE_TRIES):
         _send(caller, _TimeIsUp)
-        if over.wait(_AGAIN_SECONDS):
+        if wake.acquire(timeout=_AGAIN_SECONDS):
             return
     twice = _sends_another(caller)
-    while not over.wait(_AGAIN_SECONDS):
+    while not wake.acquire(timeout=_AGAIN_SECONDS):
         _send(caller, twice)
 
 
