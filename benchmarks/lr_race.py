@@ -19,9 +19,16 @@ from benchmarks.trainings import Cache, begin, data, in_order, spread
 from course_utils.models import small_cnn
 from course_utils.schedules import Entry, Race, constant, exponential, race, step_decay, warm_restarts, warmup_cosine
 
-BUDGETS = {40: (1e-3, 3e-3, 1e-2, 3e-2), 150: (3e-4, 1e-3, 3e-3, 1e-2, 3e-2), 600: (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)}
-BUDGETS |= {2400: (1e-3, 3e-3, 1e-2)}  # updates: lrs that each schedule tries
-CHOOSING, REPORTED = (100, 101, 102), (0, 1, 2, 3, 4)  # seeds
+BUDGETS: dict[int, tuple[float, ...]] = {  # updates: lrs that each schedule tries; at most a factor 2 near the best
+    40: (0.00125, 0.0025, 0.005, 0.01, 0.02, 0.04),
+    150: (0.00125, 0.0025, 0.005, 0.01, 0.02, 0.04),
+    600: (0.0003, 0.001, 0.003, 0.005, 0.01, 0.02, 0.03),
+    2400: (0.001, 0.003, 0.005, 0.01, 0.02),
+}
+CONSTANT_LRS = {2400: (0.001, 0.002, 0.003, 0.005, 0.01)}  # the best constant lr of a long run is lower
+LARGEST_LR = 0.16  # where the largest lr tried is the best, twice as much is tried too, up to this
+CHOOSING = {40: range(100, 105), 150: range(100, 105), 600: range(100, 103), 2400: range(100, 103)}  # seeds
+REPORTED = {40: range(10), 150: range(10), 600: range(5), 2400: range(5)}  # seeds
 BATCH_SIZE, FIXED_LR = 64, 3e-4
 NUM_POINTS = 30  # of a stored curve
 SCHEDULES = {
@@ -58,25 +65,41 @@ def run_seed(num_steps: int, lrs: list[tuple[str, str, float]], seed: int, with_
     return {"losses": losses, "accuracy": {name: values[0] for name, values in found.accuracy.items() if values}}
 
 
-def joined(cache: Cache, num_steps: int, lrs: list[tuple[str, str, float]], seeds, with_accuracy: bool) -> Race:
-    """The race over all seeds, put together from pieces of one seed."""
-    pieces = [cache.get(run_seed, num_steps, lrs, seed, with_accuracy, runs=len(lrs)) for seed in seeds]
-    result = Race(num_steps)
-    for name, _, _ in lrs:
+def joined(cache: Cache, num_steps: int, lrs: list[tuple[str, str, float]]) -> Race:
+    """The race over the reported seeds, put together from pieces of one run each."""
+    result, seeds = Race(num_steps), REPORTED[num_steps]
+    for entry in lrs:
+        name, pieces = entry[0], [cache.get(run_seed, num_steps, [entry], seed, True) for seed in seeds]
         result.losses[name] = {seed: piece["losses"][name] for seed, piece in zip(seeds, pieces, strict=True)}
-        result.accuracy[name] = [piece["accuracy"].get(name) for piece in pieces]
+        result.accuracy[name] = [piece["accuracy"][name] for piece in pieces]
     return result
 
 
-def choose_lrs(cache: Cache, num_steps: int) -> tuple[dict[str, dict[str, float | None]], dict[str, float]]:
-    """Each schedule's final loss for each lr (mean over the choosing seeds; None: diverged), and its best."""
-    lrs = [(f"{schedule} {lr}", schedule, lr) for schedule in SCHEDULES for lr in BUDGETS[num_steps]]
-    found = joined(cache, num_steps, lrs, CHOOSING, False)
-    grid: dict[str, dict[str, float]] = {schedule: {} for schedule in SCHEDULES}
-    for name, schedule, lr in lrs:
-        grid[schedule][str(lr)] = round(statistics.fmean(found.final_loss(name)), 4)
-    best = {schedule: float(min(row, key=row.__getitem__)) for schedule, row in grid.items()}
-    return {schedule: {lr: _finite(loss) for lr, loss in row.items()} for schedule, row in grid.items()}, best
+def grid_loss(num_steps: int, schedule: str, lr: float, seeds: tuple[int, ...]) -> float:
+    """Final loss of one schedule with one lr, mean over seeds; inf where a run diverged."""
+    result = Race(num_steps, {"": {}})
+    for seed in seeds:
+        result.losses[""][seed] = run_seed(num_steps, [("", schedule, lr)], seed, False)["losses"][""]
+    return round(statistics.fmean(result.final_loss("")), 4)
+
+
+def try_lrs(cache: Cache, num_steps: int, schedule: str) -> dict[float, float]:
+    """{lr: final loss, mean over the choosing seeds}. The grid grows upwards while its largest lr is its best."""
+    seeds = tuple(CHOOSING[num_steps])
+
+    def loss(lr: float) -> float:
+        return cache.get(grid_loss, num_steps, schedule, lr, seeds, runs=len(seeds))
+
+    grid = CONSTANT_LRS.get(num_steps) if schedule == "constant" else None
+    found = {lr: loss(lr) for lr in grid or BUDGETS[num_steps]}
+    while (best := best_lr(found)) == max(found) and 2 * best <= LARGEST_LR:
+        found[2 * best] = loss(2 * best)
+    return found
+
+
+def best_lr(found: dict[float, float]) -> float:
+    """The lr with the lowest loss."""
+    return min(found, key=found.__getitem__)
 
 
 def _finite(loss: float) -> float | None:
@@ -97,13 +120,14 @@ def curve(race_found: Race, name: str) -> dict[str, list[float]]:
 
 def report(cache: Cache, num_steps: int) -> dict[str, Any]:
     """One budget: the grid, the best lrs, and the race of the best with the reported seeds."""
-    grid, best = choose_lrs(cache, num_steps)
-    lrs = [("constant 3e-4", "constant", FIXED_LR)] + [(name, name, lr) for name, lr in best.items()]
-    found = joined(cache, num_steps, lrs, REPORTED, True)
+    grids = {schedule: try_lrs(cache, num_steps, schedule) for schedule in SCHEDULES}
+    lrs = [("constant 3e-4", "constant", FIXED_LR)] + [(name, name, best_lr(row)) for name, row in grids.items()]
+    found = joined(cache, num_steps, lrs)
     results = {
         name: {
             "lr": lr,
             "final_loss": spread(found.final_loss(name)),
+            "minus_constant": spread(differences(found, name, "constant")),
             "accuracy": spread(found.accuracy[name]),
             "late_swing": spread(found.late_swing(name)),
             "crosses_constant": None if schedule == "constant" else found.crossing(name, "constant"),
@@ -115,7 +139,15 @@ def report(cache: Cache, num_steps: int) -> dict[str, Any]:
     accuracy_rank = sorted(results, key=lambda name: -results[name]["accuracy"]["mean"])
     wins = {name: {other: found.wins(name, other) for other in results if other != name} for name in results}
     ranks = {"early_rank": found.early_rank(), "final_rank": final_rank, "accuracy_rank": accuracy_rank}
-    return {"grid": grid, "results": results, **ranks, "wins": wins}
+    grid = {schedule: {str(lr): _finite(loss) for lr, loss in row.items()} for schedule, row in grids.items()}
+    inside = {schedule: min(row) < best_lr(row) < max(row) for schedule, row in grids.items()}
+    chosen = {"seeds": len(REPORTED[num_steps]), "grid": grid, "best_inside_grid": inside}
+    return chosen | {"results": results, **ranks, "wins": wins}
+
+
+def differences(found: Race, name: str, other: str) -> list[float]:
+    """For each seed, the final loss of `name` minus that of `other`."""
+    return [mine - theirs for mine, theirs in zip(found.final_loss(name), found.final_loss(other), strict=True)]
 
 
 def flips(budgets: dict[str, Any], rank: str) -> list[dict[str, Any]]:
@@ -137,10 +169,13 @@ def main() -> None:
         "optimizer": "AdamW, defaults but for the lr",
         "batch_size": BATCH_SIZE,
         "schedules": SCHEDULES,
-        "lr_chosen_by": "lowest mean final loss over the choosing seeds",
-        "choosing_seeds": CHOOSING,
-        "seeds": REPORTED,
+        "lr_chosen_by": "lowest mean final loss over the choosing seeds; neighbours near the best at most a factor 2 "
+        "apart; where the largest lr tried was the best, twice as much was tried too",
+        "choosing_seeds": {str(num_steps): list(seeds) for num_steps, seeds in CHOOSING.items()},
+        "seeds": {str(num_steps): list(seeds) for num_steps, seeds in REPORTED.items()},
         "final_loss": "mean training loss of the last tenth of updates",
+        "minus_constant": "final loss minus that of the constant lr at its best, seed by seed",
+        "best_inside_grid": "the chosen lr is neither the lowest nor the highest tried",
         "late_swing": "standard deviation of the loss over the last tenth of updates",
         "early_rank": "by the mean loss of the updates between 10 and 20 % of the run",
     }
