@@ -19,7 +19,7 @@ from course_utils.models import small_cnn
 
 SHARES, SHARE_LRS = (0.0, 0.01, 0.05, 0.2), (3e-3, 1e-2, 3e-2)
 NUM_STEPS, NUM_STEPS_MODELS, BATCH_SIZE = 600, 300, 64
-MODEL_LRS = (1e-3, 3e-3, 1e-2)
+MODEL_LRS = (1e-3, 3e-3, 1e-2, 3e-2)  # the last is too high for every model without a warm-up
 
 
 class SmallAttention(nn.Module):
