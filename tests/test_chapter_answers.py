@@ -42,11 +42,11 @@ def put_in(nb: NotebookNode, sources: dict[str, str]) -> NotebookNode:
 
 
 def wrong_source(name: str, stub: str) -> str:
-    """Source that binds the stub's function to the first named wrong answer of exercise `name`."""
-    function = re.search(r"^(?:def|class) (\w+)", stub, re.MULTILINE)[1]
-    return (
-        f"from course_utils.exercises import wrong_answers\n\n{function} = next(iter(wrong_answers({name!r}).values()))"
-    )
+    """Source that binds the stub's function, or variable, to the first named wrong answer of exercise `name`."""
+    bound = re.search(r"^(?:(?:def|class) (\w+)|(\w+) = )", stub, re.MULTILINE)
+    mistake = f"next(iter(wrong_answers({name!r}).values()))"
+    value = mistake if bound[1] else f"{mistake}()"
+    return f"from course_utils.exercises import wrong_answers\n\n{bound[1] or bound[2]} = {value}"
 
 
 def run(nb: NotebookNode) -> dict[str, str]:
@@ -131,3 +131,8 @@ def test_a_check_that_says_nothing_has_no_verdict():
 def test_a_wrong_answer_takes_the_stubs_name():
     source = wrong_source("x-1", "from math import pi\n\ndef double(x):\n    raise NotImplementedError")
     assert "double = next(iter(wrong_answers('x-1').values()))" in source
+
+
+def test_a_wrong_answer_to_a_value_exercise_is_a_value():
+    source = wrong_source("x-1", "# Which lr?\n# lr = 1 at first.\nlr = ...  # your code here")
+    assert source.endswith("\nlr = next(iter(wrong_answers('x-1').values()))()")

@@ -702,15 +702,105 @@ def _cuts_by_torch(metrics, patience) -> list[int]:
 
 def test_the_prediction_is_what_cosine_annealing_gives():
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=4)
-    for _ in range(6):
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=6)
+    for _ in range(8):
         optimizer.step()
         scheduler.step()
     assert optimizer.param_groups[0]["lr"] == pytest.approx(answer("schedules-10")())
 
 
-@pytest.mark.parametrize("id, name", [("schedules-2", "warmup_cosine"), ("schedules-4", "decay_groups")])
-def test_the_packages_own_function_is_a_right_answer(id, name):
+def test_the_packages_own_function_is_a_right_answer():
     from course_utils import schedules
 
-    assert check(id, getattr(schedules, name)).status == "right"
+    assert check("schedules-4", schedules.decay_groups).status == "right"
+
+
+# What readers have tried: the words name what they did
+
+
+def _no_nan_check_and_early(metrics, patience):
+    best, bad, cuts = 9.0, 0, []
+    for i, m in enumerate(metrics):
+        best, bad = (m, 0) if m < best else (best, bad + 1)
+        if bad >= patience:
+            cuts, bad = [*cuts, i], 0
+    return cuts
+
+
+def _early_with_a_text_of_its_own(metrics, patience):
+    if any(m != m for m in metrics):
+        raise ValueError("NaN in metrics")
+    return _no_nan_check_and_early(metrics, patience)
+
+
+def _preview_of_two_copies(optimizer, scheduler, num_steps):
+    import copy
+
+    optimizer, scheduler, lrs = copy.deepcopy(optimizer), copy.deepcopy(scheduler), []
+    for _ in range(num_steps):
+        lrs.append(optimizer.param_groups[0]["lr"])
+        scheduler.step()
+    return lrs
+
+
+def _sets_an_attribute(optimizer, base_lrs, factor):
+    optimizer.lr = base_lrs[0] * factor
+
+
+def _scales_the_list(optimizer, base_lrs, factor):
+    for i in range(len(base_lrs)):
+        base_lrs[i] *= factor
+    return base_lrs
+
+
+@pytest.mark.parametrize(
+    "id, given, mistake",
+    [
+        ("schedules-7", _no_nan_check_and_early, "cuts_one_epoch_early"),
+        ("schedules-7", _early_with_a_text_of_its_own, "cuts_one_epoch_early"),
+        ("schedules-9", _preview_of_two_copies, "steps_a_copy_that_drives_another_optimizer"),
+        ("schedules-5", _sets_an_attribute, "changes_nothing"),
+        ("schedules-5", _scales_the_list, "changes_nothing"),
+        ("start_here-1", lambda num_examples, batch_size, num_epochs: num_examples / batch_size * num_epochs,
+         "makes_parts_of_a_step"),
+        ("schedules-10", 0.2534, None),
+    ],
+)  # fmt: skip
+def test_what_readers_tried_is_recognised(id, given, mistake):
+    report = check(id, given)
+    assert report.mistake == mistake and report.status == ("wrong" if mistake else "right")
+
+
+def test_another_error_type_where_an_error_is_due_is_no_named_mistake():
+    def keeps_key_error(metrics, patience):
+        if any(m != m for m in metrics):
+            raise KeyError("NaN")
+        return exercises_of("schedules")["schedules-7"].answer(metrics, patience)
+
+    report = check("schedules-7", keeps_key_error)
+    assert (report.status, report.mistake) == ("raised", None)
+
+
+def test_another_form_of_a_mistake_has_its_name_and_needs_it_declared():
+    toy = _toy()
+
+    @toy.form_of("adds_two")
+    def adds_two_and_a_half(number):
+        return number + 2.5
+
+    assert verify(toy) == [] and judge(toy, lambda number: number + 2.5).mistake == "adds_two"
+    with pytest.raises(ValueError, match="no wrong answer named halves"):
+        toy.form_of("halves")
+
+
+def test_a_form_that_is_right_and_a_long_line_are_defects():
+    toy = _toy()
+    toy.form_of("adds_two")(lambda number: number + number)
+    assert _problems(toy, "from the right one")
+
+    @exercise("toy-11", title="t", difficulty="easy", minutes=1, cases=[(1,)], hints=["a", "b"])
+    def one(number):
+        """A line that is far longer than what fits into the cell of a notebook on a laptop with a side bar."""
+        return number
+
+    assert _problems(one, "more than 100 characters")

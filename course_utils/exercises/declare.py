@@ -73,6 +73,7 @@ class Exercise:
     lesson: str = ""
     value: bool = False
     wrong_answers: dict[str, Callable] = field(default_factory=dict)
+    other_forms: dict[str, list[Callable]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.difference = self.difference or functools.partial(compare.difference, rel=self.rel, abs_=self.abs_)
@@ -88,6 +89,15 @@ class Exercise:
             raise ValueError(f"{self.id} has two wrong answers named {fn.__name__}: rename one")
         self.wrong_answers[fn.__name__] = fn
         return fn
+
+    def form_of(self, mistake: str) -> Callable[[Callable], Callable]:
+        """Decorator: the same mistake written otherwise, with other results; it gets the same name and message."""
+        if mistake not in self.wrong_answers:
+            raise ValueError(f"{self.id} has no wrong answer named {mistake}: declare it before its other forms")
+        return lambda fn: self.other_forms.setdefault(mistake, []).append(fn) or fn
+
+    def forms(self, mistake: str) -> list[Callable]:
+        return [self.wrong_answers[mistake], *self.other_forms.get(mistake, ())]
 
     def message(self, mistake: str) -> str:
         return " ".join((self.wrong_answers[mistake].__doc__ or "").split())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,8 +47,9 @@ def right_outcomes(exercise: Exercise) -> list[Outcome]:
     return _remembered(exercise, exercise.answer, None)
 
 
-def mistake_outcomes(exercise: Exercise, name: str) -> list[Outcome]:
-    return _remembered(exercise, exercise.wrong_answers[name], right_outcomes(exercise))
+def mistake_outcomes(exercise: Exercise, fn: Callable) -> list[Outcome]:
+    """What a named wrong answer, or another form of it, comes to; kept as well."""
+    return _remembered(exercise, fn, right_outcomes(exercise))
 
 
 def _remembered(exercise: Exercise, fn: Callable, like: list[Outcome] | None) -> list[Outcome]:
@@ -74,15 +75,44 @@ def _decide(exercise: Exercise, right: list[Outcome], given: list[Outcome], limi
 
 
 def recognise(exercise: Exercise, given: list[Outcome]) -> str | None:
-    """The name of the wrong answer whose outcomes these are, in every case."""
-    return next((n for n in exercise.wrong_answers if all_same(exercise, mistake_outcomes(exercise, n), given)), None)
+    """The name of the wrong answer whose outcomes these are: in every case, or else in all where no error is due.
+
+    The second is for one mistake among several: who cuts too early and forgot the NaN as well hears of the first.
+    """
+    right = right_outcomes(exercise)
+    plain = [i for i, outcome in enumerate(right) if outcome.error is None]
+    if len(given) < len(right):
+        return _named(exercise, given, range(len(given)))
+    only_errors_differ = all(same(exercise, right[i], given[i]) for i in plain)
+    return _named(exercise, given, range(len(right))) or (
+        None if only_errors_differ else _named(exercise, given, plain)
+    )
 
 
-def all_same(exercise: Exercise, wanted: list[Outcome], given: list[Outcome]) -> bool:
-    """Equal outcomes in every case; two errors must also carry the same text, or any slip would be a named mistake."""
-    texts = [(str(w.error), str(g.error)) for w, g in zip(wanted, given, strict=False) if w.error or g.error]
-    pairs = list(zip(wanted, given, strict=False))
-    return len(wanted) == len(given) and all(same(exercise, *p) for p in pairs) and all(w == g for w, g in texts)
+def _named(exercise: Exercise, given: list[Outcome], places: Sequence[int]) -> str | None:
+    chosen = [given[i] for i in places]
+    for name in exercise.wrong_answers:
+        for fn in exercise.forms(name):
+            outcomes = mistake_outcomes(exercise, fn)
+            if len(outcomes) == len(given) and all_same(exercise, [outcomes[i] for i in places], chosen, places):
+                return name
+    return None
+
+
+def all_same(
+    exercise: Exercise, wanted: list[Outcome], given: list[Outcome], places: Sequence[int] | None = None
+) -> bool:
+    """Equal outcomes in every case (of those at `places`).
+
+    Two errors must also carry the same text, or any slip would be a named mistake; not so where an error is asked for,
+    because its text is the reader's own.
+    """
+    right = right_outcomes(exercise)
+    places = range(len(wanted)) if places is None else places
+    return len(wanted) == len(given) and all(
+        same(exercise, w, g) and (right[i].error is not None or str(w.error) == str(g.error))
+        for i, w, g in zip(places, wanted, given, strict=True)
+    )
 
 
 def same(exercise: Exercise, wanted: Outcome, given: Outcome) -> bool:

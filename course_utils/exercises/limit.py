@@ -79,7 +79,7 @@ def _watch(caller: int, wake: threading.Lock, gone: list, seconds: float) -> Non
 
 
 def _send_until_woken(caller: int, wake: threading.Lock, seconds: float) -> None:
-    """Wait, then send until the call is over: an exception may be lost in a `__del__`, a `finally`, a bare `except:`."""
+    """Wait, then send until woken: an exception may be lost in a `__del__`, a `finally`, a bare `except:`."""
     if wake.acquire(timeout=seconds):
         return
     for _ in range(_POLITE_TRIES):

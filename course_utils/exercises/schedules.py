@@ -9,7 +9,8 @@ import math
 
 from course_utils.exercises.declare import exercise, value_exercise
 from course_utils.exercises.schedules_groups import apply_factor, decay_groups, uncovered_parameters
-from course_utils.exercises.schedules_loop import lr_preview, plateau_cuts, train_epoch
+from course_utils.exercises.schedules_loop import lr_preview, train_epoch
+from course_utils.exercises.schedules_plateau import plateau_cuts
 
 __all__ = ["apply_factor", "decay_groups", "lr_preview", "plateau_cuts", "train_epoch", "uncovered_parameters"]
 
@@ -59,101 +60,150 @@ def arrives_one_step_late(step, warmup_steps):
 
 
 @warmup_factor.wrong
+def goes_one_step_too_far(step, warmup_steps):
+    """With `<=` the step warmup_steps still belongs to the rise and gets (warmup_steps + 1) / warmup_steps, more than
+    the full lr. The last step of the rise is warmup_steps - 1."""
+    return (step + 1) / warmup_steps if step <= warmup_steps else 1.0
+
+
+@warmup_factor.wrong
 def divides_as_integers(step, warmup_steps):
     """`//` rounds down: the factor is 0 until the last update of the warm-up and then jumps to 1, so there is no
     warm-up and nothing is learned before it."""
     return min(1, (step + 1) // warmup_steps)
 
 
-def _cosine_cases() -> list[tuple]:
+def _plan_cases() -> list[tuple]:
+    """Warm-up, plateau, decay and after, in the order of the run; then a minimum; no warm-up; a decay of one step."""
     return (
-        [(s, 4, 12, 0.0) for s in (0, 3, 4, 6, 8, 12, 15)]
-        + [(s, 4, 12, 0.1) for s in (8, 11, 12, 40)]
-        + [(0, 0, 8, 0.0)]
+        [(step, 4, 4, 12, 0.0) for step in (0, 3, 4, 6, 8, 9, 11, 12, 15)]
+        + [(step, 4, 4, 12, 0.2) for step in (0, 1, 6, 8, 10, 11, 12, 40)]
+        + [(0, 0, 4, 8, 0.0), (9, 2, 1, 10, 0.5), (10, 2, 1, 10, 0.5)]
     )
 
 
-_RISE, _HALF = [0.25, 1.0, 1.0, (1 + math.sqrt(0.5)) / 2], [0.5, 0.0, 0.0]
+_NO_MINIMUM, _MINIMUM = [0.25, 1.0, 1.0, 1.0, 1.0, 0.75, 0.25, 0.0, 0.0], [0.25, 0.5, 1.0, 1.0, 0.6, 0.4, 0.2, 0.2]
 
 
 @exercise(
     "schedules-2",
-    title="Warm-up, then a cosine that stays down",
+    title="Warm up, stay, decay",
     difficulty="medium",
     minutes=12,
-    cases=_cosine_cases,
-    expected=[*_RISE, *_HALF, 0.55, 0.1 + 0.9 * (1 - math.cos(math.pi / 8)) / 2, 0.1, 0.1, 1.0],
-    imports="import math",
+    cases=_plan_cases,
+    expected=[*_NO_MINIMUM, *_MINIMUM, 1.0, 1.0, 0.5],
     hints=[
-        "Two parts: for step < warmup_steps the warm-up of schedules-1; after it a cosine over the steps "
-        "that are left.",
-        "progress = (step - warmup_steps) / (total_steps - warmup_steps) runs from 0 to 1. Past the end it "
-        "would go on, and "
-        "the cosine would rise again: hold it at 1.",
-        "Half a cosine from 1 to 0 is (1 + math.cos(math.pi * progress)) / 2; stretch it so that it ends at "
-        "min_factor.",
+        "Three parts. Which steps belong to each, with 4 steps of warm-up, 4 of decay and 12 in all? Draw them first.",
+        "The decay ends at total_steps, so it starts at total_steps - decay_steps. progress = (step - start) / "
+        "decay_steps; hold it between 0 and 1, and the plateau and the time after the end need no case of their own.",
+        "From 1 down to min_factor: 1 - (1 - min_factor) * progress. The warm-up is that of schedules-1; the minimum "
+        "has no part in it.",
     ],
-    lesson="The lowest factor is reached at step == total_steps and kept; an extra epoch does not heat the run "
-    "up again.",
+    lesson="Until the decay starts, the plan does not depend on the run's length: the run can still be prolonged.",
 )
-def warmup_cosine(step: int, *, warmup_steps: int, total_steps: int, min_factor: float = 0.0) -> float:
-    """Rise linearly to 1 (see schedules-1), then follow half a cosine down to `min_factor`, and stay there.
+def warmup_stable_decay(
+    step: int, *, warmup_steps: int, decay_steps: int, total_steps: int, min_factor: float = 0.0
+) -> float:
+    """Rise linearly to 1, stay there, and fall linearly to `min_factor` at the end of the run.
 
     step         : optimizer updates already made (0-based)
-    warmup_steps : updates spent rising, 0 for none; the cosine starts with factor 1 at step == warmup_steps
-    total_steps  : updates in the run; `min_factor` is reached at step == total_steps and kept after it
+    warmup_steps : updates spent rising as in schedules-1, 0 for none
+    decay_steps  : updates spent falling, at least 1: the last ones of the run
+    total_steps  : updates in the run; `min_factor` is reached at step == total_steps and kept
+    min_factor   : where the fall ends; it has no part in the warm-up
     """
     if step < warmup_steps:
         return (step + 1) / warmup_steps
-    progress = min(1.0, (step - warmup_steps) / (total_steps - warmup_steps))
-    return min_factor + (1 - min_factor) * (1 + math.cos(math.pi * progress)) / 2
+    progress = (step - (total_steps - decay_steps)) / decay_steps
+    return 1 - (1 - min_factor) * min(1.0, max(0.0, progress))
 
 
-def _cosine(progress: float, min_factor: float) -> float:
-    return min_factor + (1 - min_factor) * (1 + math.cos(math.pi * progress)) / 2
+def _plan(step: int, warmup_steps: int, fall: float) -> float:
+    """The right warm-up, then what `fall` says."""
+    return (step + 1) / warmup_steps if step < warmup_steps else fall
 
 
-@warmup_cosine.wrong
-def rises_after_the_end(step, *, warmup_steps, total_steps, min_factor=0.0):
-    """A cosine is periodic: past total_steps the lr rises again, and a run that is prolonged by some epochs is heated
-    up and loses what the low lr had settled. The built-in CosineAnnealingLR does the same."""
-    if step < warmup_steps:
-        return (step + 1) / warmup_steps
-    return _cosine((step - warmup_steps) / (total_steps - warmup_steps), min_factor)
+def _held(progress: float) -> float:
+    return min(1.0, max(0.0, progress))
 
 
-@warmup_cosine.wrong
-def ignores_the_warmup_in_the_cosine(step, *, warmup_steps, total_steps, min_factor=0.0):
-    """The cosine counts from step 0 and not from the end of the warm-up: at step == warmup_steps the factor drops from
-    1 at once, to 0.75 in the example of 4 and 12 steps."""
-    if step < warmup_steps:
-        return (step + 1) / warmup_steps
-    return _cosine(min(1.0, step / total_steps), min_factor)
-
-
-@warmup_cosine.wrong
-def is_cut_off_at_the_minimum(step, *, warmup_steps, total_steps, min_factor=0.0):
-    """The cosine goes to 0 and is cut off at min_factor: the last part of the run has a flat lr, and the factors
-    before it are too low. Let the cosine itself end at min_factor."""
-    return max(min_factor, warmup_cosine.answer(step, warmup_steps=warmup_steps, total_steps=total_steps))
-
-
-@warmup_cosine.wrong
-def ends_one_step_early(step, *, warmup_steps, total_steps, min_factor=0.0):
-    """The minimum comes at step total_steps - 1, which is the last update of the run: with min_factor 0 that update
-    changes nothing."""
-    if step < warmup_steps:
-        return (step + 1) / warmup_steps
-    return _cosine(min(1.0, (step - warmup_steps) / (total_steps - 1 - warmup_steps)), min_factor)
-
-
-@warmup_cosine.wrong
-def warms_up_from_zero(step, *, warmup_steps, total_steps, min_factor=0.0):
+@warmup_stable_decay.wrong
+def warms_up_from_zero(step, *, warmup_steps, decay_steps, total_steps, min_factor=0.0):
     """The first update gets the factor 0 and changes nothing: step counts the updates already made, so the warm-up
     needs step + 1."""
-    if step < warmup_steps:
-        return step / warmup_steps
-    return warmup_cosine.answer(step, warmup_steps=warmup_steps, total_steps=total_steps, min_factor=min_factor)
+    fall = 1 - (1 - min_factor) * _held((step - total_steps + decay_steps) / decay_steps)
+    return step / warmup_steps if step < warmup_steps else fall
+
+
+@warmup_stable_decay.wrong
+def warms_up_from_the_minimum(step, *, warmup_steps, decay_steps, total_steps, min_factor=0.0):
+    """The warm-up starts at min_factor and not at 1 / warmup_steps: its first factors are too large. min_factor is
+    where the *fall* ends."""
+    fall = 1 - (1 - min_factor) * _held((step - total_steps + decay_steps) / decay_steps)
+    return min_factor + (1 - min_factor) * (step + 1) / warmup_steps if step < warmup_steps else fall
+
+
+@warmup_stable_decay.wrong
+def warms_up_one_step_too_long(step, *, warmup_steps, decay_steps, total_steps, min_factor=0.0):
+    """With `<=` the step warmup_steps still belongs to the rise and gets (warmup_steps + 1) / warmup_steps, more than
+    the full lr; without a warm-up it divides by 0. Its last step is warmup_steps - 1."""
+    if step <= warmup_steps:
+        return (step + 1) / warmup_steps
+    return 1 - (1 - min_factor) * _held((step - total_steps + decay_steps) / decay_steps)
+
+
+@warmup_stable_decay.wrong
+def goes_on_falling_after_the_end(step, *, warmup_steps, decay_steps, total_steps, min_factor=0.0):
+    """Nothing holds the fall at min_factor: past total_steps the factor goes below it and then below 0, where the
+    optimizer steps *up* the gradient. Hold the progress at 1."""
+    return _plan(step, warmup_steps, 1 - (1 - min_factor) * max(0.0, (step - total_steps + decay_steps) / decay_steps))
+
+
+@warmup_stable_decay.wrong
+def starts_the_decay_at_the_end(step, *, warmup_steps, decay_steps, total_steps, min_factor=0.0):
+    """The fall starts at total_steps, when the run is over: no update gets a low lr. It has to end there, so it starts
+    at total_steps - decay_steps."""
+    return _plan(step, warmup_steps, 1 - (1 - min_factor) * _held((step - total_steps) / decay_steps))
+
+
+@warmup_stable_decay.wrong
+def adds_the_minimum(step, *, warmup_steps, decay_steps, total_steps, min_factor=0.0):
+    """min_factor is added on top, so the factor is 1 + min_factor where the fall starts: more than the full lr. The
+    fall has the height 1 - min_factor."""
+    fall = min_factor + 1 - _held((step - total_steps + decay_steps) / decay_steps)
+    return _plan(step, warmup_steps, 1.0 if step < total_steps - decay_steps else fall)
+
+
+@warmup_stable_decay.form_of("adds_the_minimum")
+def adds_the_minimum_on_the_plateau(step, *, warmup_steps, decay_steps, total_steps, min_factor=0.0):
+    return _plan(step, warmup_steps, min_factor + 1 - _held((step - total_steps + decay_steps) / decay_steps))
+
+
+@warmup_stable_decay.wrong
+def is_cut_off_at_the_minimum(step, *, warmup_steps, decay_steps, total_steps, min_factor=0.0):
+    """The fall aims at 0 and is cut off at min_factor: the factors before are too low, and the last part of the run
+    has a flat lr. Let the fall itself end at min_factor."""
+    return _plan(step, warmup_steps, max(min_factor, 1 - _held((step - total_steps + decay_steps) / decay_steps)))
+
+
+@warmup_stable_decay.wrong
+def decays_one_step_early(step, *, warmup_steps, decay_steps, total_steps, min_factor=0.0):
+    """The minimum comes at step total_steps - 1, the last update of the run: with min_factor 0 that update changes
+    nothing. At step == start of the fall the progress is still 0, at total_steps it is 1."""
+    return _plan(step, warmup_steps, 1 - (1 - min_factor) * _held((step + 1 - total_steps + decay_steps) / decay_steps))
+
+
+@warmup_stable_decay.form_of("decays_one_step_early")
+def decays_in_one_step_less(step, *, warmup_steps, decay_steps, total_steps, min_factor=0.0):
+    progress = _held((step - total_steps + decay_steps) / max(decay_steps - 1, 1))
+    return _plan(step, warmup_steps, 1 - (1 - min_factor) * progress)
+
+
+@warmup_stable_decay.wrong
+def divides_by_the_whole_run(step, *, warmup_steps, decay_steps, total_steps, min_factor=0.0):
+    """The progress is divided by total_steps, not by decay_steps: when the run ends, the fall has come only a part of
+    its way, and the lr never gets low."""
+    return _plan(step, warmup_steps, 1 - (1 - min_factor) * _held((step - total_steps + decay_steps) / total_steps))
 
 
 @exercise(
@@ -161,8 +211,8 @@ def warms_up_from_zero(step, *, warmup_steps, total_steps, min_factor=0.0):
     title="How long the schedule must be",
     difficulty="easy",
     minutes=6,
-    cases=[(8, 4, 1, 1), (10, 4, 1, 1), (16, 4, 2, 1), (20, 4, 2, 1), (20, 4, 2, 3), (10_000, 64, 4, 5)],
-    expected=[2, 3, 2, 3, 9, 200],
+    cases=[(8, 4, 1, 1), (10, 4, 1, 1), (11, 4, 1, 1), (16, 4, 2, 1), (20, 4, 2, 1), (20, 4, 2, 3), (10_000, 64, 4, 5)],
+    expected=[2, 3, 3, 2, 3, 9, 200],
     imports="import math",
     hints=[
         "One micro-batch is one forward and backward pass; one step is one optimizer update, made of several "
@@ -177,7 +227,8 @@ def count_steps(num_examples: int, batch_size: int, accumulate: int, num_epochs:
     """Number of optimizer updates in a run: the `total_steps` of its schedule.
 
     batch_size : examples in a micro-batch; the last one of an epoch may be smaller and is used
-    accumulate : micro-batches whose gradients make one update; what is left at the end of an epoch makes one as well
+    accumulate : micro-batches whose gradients make one update; what is left at the end of an
+                 epoch makes one as well
     """
     micro_batches = math.ceil(num_examples / batch_size)
     return num_epochs * math.ceil(micro_batches / accumulate)
@@ -195,6 +246,44 @@ def drops_what_is_left(num_examples, batch_size, accumulate, num_epochs):
     """`//` drops the smaller last batch and the last incomplete window of each epoch, but both are used: the run makes
     more updates than the schedule knows of, and spends the last ones beyond its end."""
     return num_epochs * (num_examples // batch_size // accumulate)
+
+
+@count_steps.wrong
+def drops_the_incomplete_window(num_examples, batch_size, accumulate, num_epochs):
+    """The micro-batches are counted well, but `//` drops the incomplete window at the end of each epoch. What is left
+    makes an update as well: round up twice."""
+    return num_epochs * (math.ceil(num_examples / batch_size) // accumulate)
+
+
+@count_steps.wrong
+def drops_the_smaller_batch(num_examples, batch_size, accumulate, num_epochs):
+    """`//` drops the smaller last micro-batch of each epoch, which is used: where it begins a window of its own, the
+    run makes one update more than this."""
+    return num_epochs * math.ceil(num_examples // batch_size / accumulate)
+
+
+@count_steps.wrong
+def makes_parts_of_an_update(num_examples, batch_size, accumulate, num_epochs):
+    """`/` alone gives parts of an update. A count is whole, and what is left at the end of an epoch makes an update
+    like any other: round up, once for the micro-batches and once for the windows."""
+    return num_epochs * num_examples / batch_size / accumulate
+
+
+@count_steps.form_of("makes_parts_of_an_update")
+def rounds_only_the_micro_batches(num_examples, batch_size, accumulate, num_epochs):
+    return num_epochs * math.ceil(num_examples / batch_size) / accumulate
+
+
+@count_steps.wrong
+def adds_one_to_every_epoch(num_examples, batch_size, accumulate, num_epochs):
+    """`// ... + 1` counts one too many whenever it divides without rest: 8 examples in micro-batches of 4 are 2, not 3.
+    math.ceil adds one only where something is left."""
+    return num_epochs * ((num_examples // batch_size + 1) // accumulate + 1)
+
+
+@count_steps.form_of("adds_one_to_every_epoch")
+def adds_one_to_the_windows(num_examples, batch_size, accumulate, num_epochs):
+    return num_epochs * (math.ceil(num_examples / batch_size) // accumulate + 1)
 
 
 @count_steps.wrong
@@ -218,42 +307,43 @@ def counts_one_epoch(num_examples, batch_size, accumulate, num_epochs):
     minutes=4,
     hints=[
         "Without a clamp the factor is (1 + cos(pi * t / T_max)) / 2, where t counts the calls of scheduler.step().",
-        "The first update is made before any call of scheduler.step(): the seventh is made after six. Put t "
-        "= 6 into it.",
+        "The first update is made before any call of scheduler.step(), the ninth after eight. Put t = 8 into it.",
     ],
-    lesson="At t = 6 the cosine has risen again to 0.5: T_max must be the number of updates in the whole run.",
+    abs_=0.0101,
+    lesson="At t = 8 the cosine has risen again to 0.25: T_max must be the number of updates in the whole run.",
 )
-def seventh_lr() -> float:
-    """An optimizer has lr 1.0, its scheduler is CosineAnnealingLR(optimizer, T_max=4) and eta_min is 0.
+def ninth_lr() -> float:
+    """An optimizer has lr 1.0, its scheduler is CosineAnnealingLR(optimizer, T_max=6), eta_min is 0.
 
-    scheduler.step() is called after each optimizer.step(). Which lr does the seventh update use? Set the number.
+    scheduler.step() is called after each optimizer.step(). Which lr does the ninth update use?
+    Set the number; 0.01 more or less is accepted.
     """
-    return 0.5
+    return 0.25
 
 
-@seventh_lr.wrong
+@ninth_lr.wrong
 def stays_at_the_minimum() -> float:
     """That would be so if the schedule were clamped at its end. This one is a bare cosine: after T_max it rises
     again."""
     return 0.0
 
 
-@seventh_lr.wrong
+@ninth_lr.wrong
 def starts_anew() -> float:
-    """That would be a restart at the full lr, as CosineAnnealingWarmRestarts makes it; there, update 5 would be back
-    at 1. A bare cosine rises the way it fell."""
-    return 1.0
+    """That would be a restart at the full lr after T_max, as CosineAnnealingWarmRestarts makes it. A bare cosine does
+    not jump: it rises the way it fell."""
+    return 0.75
 
 
-@seventh_lr.wrong
+@ninth_lr.wrong
 def is_one_step_behind() -> float:
-    """That is the lr of the sixth update, after five calls of scheduler.step(). The first update uses t = 0, so update
-    number n uses t = n - 1."""
-    return (1 + math.cos(math.pi * 5 / 4)) / 2
+    """That is the lr of the eighth update, after seven calls of scheduler.step(). The first update uses t = 0, so
+    update number n uses t = n - 1."""
+    return (1 + math.cos(math.pi * 7 / 6)) / 2
 
 
-@seventh_lr.wrong
+@ninth_lr.wrong
 def is_one_step_ahead() -> float:
-    """That is the lr of the eighth update, after seven calls of scheduler.step(). The first update is made before any
-    call, so the seventh uses t = 6."""
-    return (1 + math.cos(math.pi * 7 / 4)) / 2
+    """That is the lr of the tenth update, after nine calls of scheduler.step(). The first update is made before any
+    call, so the ninth uses t = 8."""
+    return 0.5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from course_utils.exercises.compare import difference
 from course_utils.exercises.declare import exercise
 
 
@@ -22,10 +23,20 @@ _MODELS = {"nn.Linear": lambda: nn.Linear(3, 2), "conv net with BatchNorm": _con
 
 
 def _decay_by_name(groups, model: nn.Module, weight_decay: float) -> dict[str, float | str]:
-    """What AdamW, whose own default is 0.01, would do to each parameter."""
-    optimizer = torch.optim.AdamW(groups, lr=1e-3)
-    decays = {p: group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
-    return {name: decays.get(parameter, "in no group") for name, parameter in model.named_parameters()}
+    """What AdamW, whose own default is 0.01, would do to each parameter; in words where it is not held once."""
+    held = [held for group in groups for held in torch.optim.AdamW([group], lr=1e-3).param_groups]
+    decays = [(p, group["weight_decay"]) for group in held for p in group["params"]]
+    return {name: _decay_of([d for p, d in decays if p is q]) for name, q in model.named_parameters()}
+
+
+def _decay_difference(expected: dict, got: dict) -> str | None:
+    """A parameter that is not held once is told first, by name: "0.weight is in no group"."""
+    lost = (f"{name} is {place}" for name, place in got.items() if isinstance(place, str) and expected[name] != place)
+    return next(lost, None) or difference(expected, got)
+
+
+def _decay_of(found: list[float]) -> float | str:
+    return found[0] if len(found) == 1 else f"listed {len(found)} times" if found else "in no group"
 
 
 @exercise(
@@ -41,6 +52,7 @@ def _decay_by_name(groups, model: nn.Module, weight_decay: float) -> dict[str, f
     ],
     arrange=lambda model, weight_decay: (_MODELS[model](), weight_decay),
     observe=_decay_by_name,
+    difference=_decay_difference,
     describe=lambda model, weight_decay: f"decay_groups({model}, weight_decay={weight_decay}), weight decay by name",
     hints=[
         "A group is a dict: {'params': [...], 'weight_decay': ...}. A key that is missing is filled in by "
@@ -53,10 +65,14 @@ def _decay_by_name(groups, model: nn.Module, weight_decay: float) -> dict[str, f
     "forgotten.",
 )
 def decay_groups(model, *, weight_decay: float) -> list[dict]:
-    """Two param groups for an optimizer: matrices (and convolution kernels, embeddings) decay, vectors do not.
+    """Two param groups for an optimizer: vectors do not decay, all other parameters do.
+
+    Vectors are biases and the scale and shift of a norm layer. Weights of linear layers,
+    convolution kernels (4 dimensions) and embeddings are none.
 
     model   : an nn.Module
-    returns : two dicts with 'params' and 'weight_decay'; each parameter of the model is in one of them
+    returns : two dicts with 'params' and 'weight_decay'; each parameter of the model is in one of
+              them, once
     """
     parameters = list(model.parameters())
     return [
@@ -111,6 +127,33 @@ def loses_the_norms(model, weight_decay):
     return groups
 
 
+@decay_groups.wrong
+def loses_the_convolutions(model, weight_decay):
+    """Only parameters with exactly 2 dimensions decay, and only vectors do not: a convolution kernel has 4, so it is in
+    no group and never trained. Ask for ndim >= 2."""
+    groups = decay_groups.answer(model, weight_decay=weight_decay)
+    groups[0]["params"] = [p for p in groups[0]["params"] if p.ndim == 2]
+    return groups
+
+
+@decay_groups.wrong
+def spares_the_convolutions(model, weight_decay):
+    """Only parameters with exactly 2 dimensions decay: a convolution kernel has 4 and is put with the vectors. Ask for
+    ndim >= 2."""
+    return _two_groups(model, weight_decay, lambda _, p: p.ndim == 2)
+
+
+@decay_groups.wrong
+def lists_parameters_twice(model, weight_decay):
+    """Parameters are listed more than once: model.modules() holds the model itself as well, and each parameters() goes
+    down to all layers below. The optimizer would update them twice a step. model.parameters() alone gives each once."""
+    parameters = [p for module in model.modules() for p in module.parameters()]
+    return [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+
+
 def _in_mid_run(base_lrs: list[float], factor: float) -> tuple:
     """An optimizer whose lrs an earlier step has already set to a quarter of their base."""
     groups = [{"params": [nn.Parameter(torch.zeros(1))], "lr": lr / 4} for lr in base_lrs]
@@ -141,7 +184,8 @@ def _in_mid_run(base_lrs: list[float], factor: float) -> tuple:
 def apply_factor(optimizer, base_lrs: list[float], factor: float) -> None:
     """Set each param group's lr to its own base lr times `factor`.
 
-    optimizer : a torch.optim.Optimizer in the middle of a run: its groups hold the lrs of an earlier step
+    optimizer : a torch.optim.Optimizer in the middle of a run; its groups hold the lrs of an
+                earlier step
     base_lrs  : one base lr for each group, in the order of optimizer.param_groups
     """
     for group, base_lr in zip(optimizer.param_groups, base_lrs, strict=True):
@@ -166,11 +210,28 @@ def compounds(optimizer, base_lrs, factor):
 
 @apply_factor.wrong
 def changes_nothing(optimizer, base_lrs, factor):
-    """The result is bound to a local name, and the optimizer never learns of it: only group["lr"] = ... changes the lr
-    that step() uses."""
+    """The groups' lrs are as before; only group["lr"] = ... changes them. A local name, a returned list, base_lrs or
+    optimizer.lr is nothing that step() reads."""
     for group, base_lr in zip(optimizer.param_groups, base_lrs, strict=True):
         lr = group["lr"]
         lr = base_lr * factor  # noqa: F841 - that is the mistake
+
+
+@apply_factor.wrong
+def gives_all_groups_the_last_lr(optimizer, base_lrs, factor):
+    """All groups end with the lr of the last: one loop inside the other writes every base lr into every group, and the
+    last one stays. Walk over both together, with zip."""
+    for group in optimizer.param_groups:
+        for base_lr in base_lrs:
+            group["lr"] = base_lr * factor
+
+
+@apply_factor.wrong
+def sets_the_factor_itself(optimizer, base_lrs, factor):
+    """The factor is set as the lr: a schedule's factor of 1 becomes an lr of 1, in every group. The lr is the group's
+    base lr times the factor."""
+    for group in optimizer.param_groups:
+        group["lr"] = factor
 
 
 @apply_factor.wrong
@@ -226,7 +287,8 @@ def uncovered_parameters(model, optimizer) -> list[str]:
     optimizer : a torch.optim.Optimizer with any number of param groups
     """
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    return sorted(name for name, p in model.named_parameters() if p.requires_grad and id(p) not in held)
+    trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    return sorted(name for name, p in trainable if id(p) not in held)
 
 
 def _missing(model, held, same) -> list[str]:
@@ -265,3 +327,11 @@ def reports_frozen_parameters(model, optimizer):
     fine-tuning is soon ignored."""
     held = {id(p) for p in _held(optimizer)}
     return sorted(name for name, p in model.named_parameters() if id(p) not in held)
+
+
+@uncovered_parameters.wrong
+def compares_with_in(model, optimizer):
+    """`in` compares a parameter with each in the list by `==`, which for tensors is done number by number and gives no
+    single True or False. Whether it is the same object is told by `is`, or by id(parameter)."""
+    held = _held(optimizer)
+    return sorted(n for n, p in model.named_parameters() if p.requires_grad and p not in held)

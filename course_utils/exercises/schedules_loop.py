@@ -1,9 +1,8 @@
-"""Exercises of chapter 07 about a scheduler in use: in the loop, in a preview, and driven by a metric."""
+"""Exercises of chapter 07 about a scheduler in use: in the loop, and in a preview."""
 
 from __future__ import annotations
 
 import copy
-import math
 
 import torch
 from torch import nn
@@ -68,10 +67,11 @@ def _lrs_and_weight(result, model, optimizer, scheduler, micro_batches, accumula
     lesson="The scheduler steps once for each update, after it: the first update uses the first lr of the plan.",
 )
 def train_epoch(model, optimizer, scheduler, micro_batches, accumulate: int) -> None:
-    """Train on all micro-batches; make one update from the mean gradient of each `accumulate` of them.
+    """Train on all micro-batches: one update from the mean gradient of each `accumulate` of them.
 
     scheduler     : a LambdaLR whose lr is a function of the number of updates made
-    micro_batches : list of (inputs, targets), of equal size; a multiple of `accumulate`; the loss is mse_loss
+    micro_batches : list of (inputs, targets), all of one size; its length is a multiple of
+                    `accumulate`; the loss is mse_loss
     """
     for number, (inputs, targets) in enumerate(micro_batches, start=1):
         loss = mse_loss(model(inputs), targets) / accumulate
@@ -144,100 +144,63 @@ def never_clears_the_gradients(model, optimizer, scheduler, micro_batches, accum
             scheduler.step()
 
 
-@exercise(
-    "schedules-7",
-    title="What patience counts, and a metric that is NaN",
-    difficulty="hard",
-    minutes=15,
-    cases=[
-        ([0.9, 0.8, 0.7], 1),
-        ([0.5, 0.6, 0.7], 1),
-        ([0.5] * 7, 5),
-        ([0.5, 0.6, 0.4, 0.45, 0.42], 1),
-        ([0.5] * 8, 1),
-        ([0.5, 0.9, 0.6, 0.7], 1),
-        ([0.5, math.nan, math.nan, 0.4], 1),
-    ],
-    expected=[[], [2], [6], [4], [2, 4, 6], [2], ValueError],
-    keep_arguments=True,
-    describe=lambda metrics, patience: f"plateau_cuts({metrics}, patience={patience})",
-    hints=[
-        "Keep the best metric so far and the number of epochs since. Only a strictly lower metric is better.",
-        "`patience` epochs without improvement are tolerated: the cut comes when there is one more, `num_bad "
-        "> patience`.",
-        "After a cut the count starts at 0 again, the best stays. math.isnan(metric): raise ValueError.",
-    ],
-    lesson="A NaN compares as no improvement: without the check a broken validation would cut the lr silently.",
-)
-def plateau_cuts(metrics: list[float], patience: int) -> list[int]:
-    """Epochs (0-based) after which ReduceLROnPlateau would cut the lr, for a metric that should fall.
-
-    metrics  : one validation loss an epoch; better is strictly lower than the best so far (threshold 0)
-    patience : epochs without improvement that are tolerated, at least 1; one more cuts the lr and starts the count anew
-    raises   : ValueError if a metric is NaN
-    """
-    best, num_bad, cuts = float("inf"), 0, []
-    for epoch, metric in enumerate(metrics):
-        if metric != metric:  # only NaN differs from itself
-            raise ValueError(f"the metric of epoch {epoch} is NaN: look for its cause before the lr is changed")
-        best, num_bad = (metric, 0) if metric < best else (best, num_bad + 1)
-        if num_bad > patience:
-            cuts.append(epoch)
-            num_bad = 0
-    return cuts
+def _train(model, optimizer, scheduler, micro_batches, *, share, due=lambda number: True, clears=True) -> None:
+    """One pass with the decisions as arguments: the loss times `share`, an update where `due`, zero_grad where due or
+    (`clears` False) after every micro-batch."""
+    for number, (inputs, targets) in enumerate(micro_batches, start=1):
+        (mse_loss(model(inputs), targets) * share).backward()
+        if due(number):
+            optimizer.step()
+            scheduler.step()
+        if due(number) or not clears:
+            optimizer.zero_grad()
 
 
-def _cuts(metrics, *, better, due, reset=True, check=True) -> list[int]:
-    """The answer with its decisions as arguments."""
-    best, num_bad, cuts, before = math.inf, 0, [], math.inf
-    for epoch, metric in enumerate(metrics):
-        if check and math.isnan(metric):
-            raise ValueError("NaN")
-        improved = better(metric, best, before)
-        best, num_bad, before = (metric, 0, metric) if improved else (best, num_bad + 1, metric)
-        if due(num_bad):
-            cuts.append(epoch)
-            num_bad = 0 if reset else num_bad
-    return cuts
+@train_epoch.wrong
+def updates_after_every_micro_batch(model, optimizer, scheduler, micro_batches, accumulate):
+    """There is no accumulation: every micro-batch makes an update, `accumulate` times as many as asked for, each from a
+    smaller batch, and the schedule runs `accumulate` times too fast."""
+    _train(model, optimizer, scheduler, micro_batches, share=1)
 
 
-def _lower(metric, best, before) -> bool:
-    return metric < best
+@train_epoch.form_of("updates_after_every_micro_batch")
+def updates_after_every_micro_batch_with_a_share(model, optimizer, scheduler, micro_batches, accumulate):
+    _train(model, optimizer, scheduler, micro_batches, share=1 / accumulate)
 
 
-@plateau_cuts.wrong
-def cuts_one_epoch_early(metrics, patience):
-    """The lr is cut as soon as `patience` epochs did not improve. Patience is what is tolerated: with patience 5 the
-    sixth such epoch cuts, which is the seventh equal value."""
-    return _cuts(metrics, better=_lower, due=lambda num_bad: num_bad >= patience)
+@train_epoch.wrong
+def adds_the_losses(model, optimizer, scheduler, micro_batches, accumulate):
+    """The loss is not divided by `accumulate`: backward() *adds* to the gradient, so the update uses the sum and not
+    the mean, and the step is `accumulate` times too large."""
+    _train(model, optimizer, scheduler, micro_batches, share=1, due=lambda number: number % accumulate == 0)
 
 
-@plateau_cuts.wrong
-def never_counts_anew(metrics, patience):
-    """The count is not set back after a cut: from the first cut on, every epoch without improvement cuts again, and
-    the lr is gone after a few of them."""
-    return _cuts(metrics, better=_lower, due=lambda num_bad: num_bad > patience, reset=False)
+@train_epoch.wrong
+def clears_after_every_micro_batch(model, optimizer, scheduler, micro_batches, accumulate):
+    """zero_grad() runs for every micro-batch: the update sees the gradient of the last one alone, and the work of the
+    others is thrown away. Clear after the update, once a window."""
+    due = lambda number: number % accumulate == 0  # noqa: E731
+    _train(model, optimizer, scheduler, micro_batches, share=1 / accumulate, due=due, clears=False)
 
 
-@plateau_cuts.wrong
-def compares_with_the_epoch_before(metrics, patience):
-    """Each metric is compared with the one before it, not with the best: a loss that jumps up and down counts as
-    improving for ever."""
-    return _cuts(metrics, better=lambda m, _, before: m < before, due=lambda num_bad: num_bad > patience)
+@train_epoch.form_of("clears_after_every_micro_batch")
+def clears_after_every_micro_batch_without_a_share(model, optimizer, scheduler, micro_batches, accumulate):
+    due = lambda number: number % accumulate == 0  # noqa: E731
+    _train(model, optimizer, scheduler, micro_batches, share=1, due=due, clears=False)
 
 
-@plateau_cuts.wrong
-def takes_equal_for_better(metrics, patience):
-    """An equal metric counts as an improvement: on a flat plateau, the very thing to be noticed, the lr is never
-    cut."""
-    return _cuts(metrics, better=lambda m, best, _: m <= best, due=lambda num_bad: num_bad > patience)
+@train_epoch.wrong
+def counts_from_zero(model, optimizer, scheduler, micro_batches, accumulate):
+    """Counted from 0, `i % accumulate == 0` is true for the very first micro-batch: the first update has one gradient
+    only, and the last micro-batches never make one. Count from 1, or ask for (i + 1) % accumulate."""
+    due = lambda number: (number - 1) % accumulate == 0  # noqa: E731
+    _train(model, optimizer, scheduler, micro_batches, share=1 / accumulate, due=due)
 
 
-@plateau_cuts.wrong
-def lets_nan_cut_the_lr(metrics, patience):
-    """A NaN is not lower than the best, so it counts as an epoch without improvement, and the lr is cut though nothing
-    was measured. The cause of the NaN stays hidden."""
-    return _cuts(metrics, better=_lower, due=lambda num_bad: num_bad > patience, check=False)
+@train_epoch.form_of("counts_from_zero")
+def counts_from_zero_without_a_share(model, optimizer, scheduler, micro_batches, accumulate):
+    due = lambda number: (number - 1) % accumulate == 0  # noqa: E731
+    _train(model, optimizer, scheduler, micro_batches, share=1, due=due)
 
 
 def _started(num_made: int, num_steps: int) -> tuple:
@@ -288,12 +251,15 @@ def _preview_and_state(result, optimizer, scheduler, num_steps) -> dict:
     lesson="With a factor function none of this is needed: lr_curve calls the function and touches no scheduler.",
 )
 def lr_preview(optimizer, scheduler, num_steps: int) -> list[float]:
-    """The lrs that the first param group would use in the next `num_steps` updates; afterwards all is as it was.
+    """The lrs that the first param group would use in the next `num_steps` updates.
+
+    Afterwards optimizer and scheduler are as they were.
 
     optimizer : with one or more param groups; no update is to be made
     scheduler : its LambdaLR, perhaps in the middle of a run
     """
-    saved, lrs = copy.deepcopy(scheduler.state_dict()), [group["lr"] for group in optimizer.param_groups]
+    saved = copy.deepcopy(scheduler.state_dict())
+    lrs = [group["lr"] for group in optimizer.param_groups]
     preview = []
     for _ in range(num_steps):
         preview.append(optimizer.param_groups[0]["lr"])
@@ -321,8 +287,8 @@ def uses_up_the_schedule(optimizer, scheduler, num_steps):
 
 @lr_preview.wrong
 def leaves_the_lr_behind(optimizer, scheduler, num_steps):
-    """The scheduler's state is put back, the lr in the optimizer's groups is not: load_state_dict of a scheduler does
-    not write it, so the next update uses the last lr of the preview."""
+    """The scheduler is as it was, the lr in the optimizer's groups is not: load_state_dict of a scheduler does not
+    write it, and a copy made by copy.copy drives the same optimizer. The next update uses the preview's last lr."""
     saved = copy.deepcopy(scheduler.state_dict())
     lrs = _steps(optimizer, scheduler, num_steps)
     scheduler.load_state_dict(saved)
@@ -345,3 +311,25 @@ def reads_after_the_step(optimizer, scheduler, num_steps):
     """The lr is read after scheduler.step(): the preview lacks the lr of the next update and shows every other one a
     step early."""
     return lr_preview.answer(optimizer, scheduler, num_steps + 1)[1:]
+
+
+@lr_preview.form_of("reads_after_the_step")
+def reads_after_the_step_and_leaves_it_so(optimizer, scheduler, num_steps):
+    return _steps(optimizer, scheduler, num_steps + 1)[1:]
+
+
+@lr_preview.wrong
+def steps_a_copy_that_drives_another_optimizer(optimizer, scheduler, num_steps):
+    """All is as it was, but the lr that is read never moves: copied on its own, the copied scheduler drives its own
+    copy of the optimizer. Copy both in one call, or read from copied_scheduler.optimizer."""
+    return [optimizer.param_groups[0]["lr"]] * num_steps
+
+
+@lr_preview.wrong
+def copies_the_optimizer_alone(optimizer, scheduler, num_steps):
+    """The scheduler still drives the optimizer that it was made with: the lr read from the copy never moves, and the
+    real schedule is used up."""
+    copied = copy.deepcopy(optimizer)
+    for _ in range(num_steps):
+        scheduler.step()
+    return [copied.param_groups[0]["lr"]] * num_steps

@@ -15,7 +15,7 @@ from course_utils.exercises.declare import PLACE, Exercise
 from course_utils.exercises.judging import all_same, judge, mistake_outcomes, right_outcomes, same
 from course_utils.exercises.running import Outcome
 
-LEAST_HINTS, LEAST_WRONG, MOST_WRONG, LEAST_MESSAGE = 2, 2, 5, 50
+LEAST_HINTS, LEAST_WRONG, MOST_WRONG, LEAST_MESSAGE, LONGEST_LINE = 2, 2, 9, 50, 100
 _DIFFICULTIES = ("easy", "medium", "hard")
 
 
@@ -69,25 +69,30 @@ def _code(exercise: Exercise) -> Iterator[str]:
             found = f"an error, {type(error).__name__}: {error}"
         if found != status:
             yield f"its {label} in a cell is judged {found}"
+    for line in (*exercise.stub.splitlines(), *exercise.source.splitlines()):
+        if len(line) > LONGEST_LINE:
+            yield f"a line of its cell has more than {LONGEST_LINE} characters: {line.strip()!r}"
     if PLACE not in exercise.stub:
         yield f"its stub does not say {PLACE!r}"
 
 
 def _mistakes(exercise: Exercise) -> Iterator[str]:
     """Each named wrong answer is told apart from the right one and from all others, and is judged as itself."""
-    outcomes = {name: mistake_outcomes(exercise, name) for name in exercise.wrong_answers}
-    for name, given in outcomes.items():
+    forms = [(name, fn) for name in exercise.wrong_answers for fn in exercise.forms(name)]
+    for name, fn in forms:
+        given = mistake_outcomes(exercise, fn)
         if all(
             same(exercise, r, g)
             for r, g in itertools.zip_longest(right_outcomes(exercise), given, fillvalue=Outcome("endless"))
         ):
-            yield f"no case tells the wrong answer {name} from the right one"
-        verdict = judge(exercise, exercise.wrong_answers[name])
+            yield f"no case tells the wrong answer {fn.__name__} from the right one"
+        verdict = judge(exercise, fn)
         if (verdict.status, verdict.mistake) != ("wrong", name):
-            yield f"the wrong answer {name} is judged {verdict.status}, mistake {verdict.mistake}"
-    for one, other in itertools.combinations(outcomes, 2):
-        if all_same(exercise, outcomes[one], outcomes[other]) or all_same(exercise, outcomes[other], outcomes[one]):
-            yield f"no case tells the wrong answers {one} and {other} apart"
+            yield f"the wrong answer {fn.__name__} is judged {verdict.status}, mistake {verdict.mistake}"
+    for (_, one), (_, other) in itertools.combinations(forms, 2):
+        first, second = mistake_outcomes(exercise, one), mistake_outcomes(exercise, other)
+        if all_same(exercise, first, second) or all_same(exercise, second, first):
+            yield f"no case tells the wrong answers {one.__name__} and {other.__name__} apart"
 
 
 def _messages(exercise: Exercise) -> Iterator[str]:
