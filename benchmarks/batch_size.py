@@ -22,7 +22,7 @@ BATCH_SIZES, LRS = (16, 64, 256, 1024), (1e-3, 3e-3, 1e-2, 3e-2)
 NUM_EPOCHS, NUM_STEPS = 4, 300
 CHOOSING, REPORTED = (100, 101), (0, 1, 2)  # seeds
 SCALED_SIZES, BASE_LRS = (32, 128, 512, 2048), (0.003, 0.01, 0.03, 0.1)
-FACTORS = (1, 2, 4, 8, 16, 32, 64)  # of the base lr
+FACTORS = (0.25, 0.5, 1, 2, 4, 8, 16, 32, 64)  # of the base lr
 
 
 def steps_of(budget: str, batch_size: int) -> int:
@@ -69,7 +69,10 @@ def compare(cache: Cache, budget: str) -> dict[str, Any]:
 
 
 def scaling(cache: Cache) -> dict[str, Any]:
-    """Every batch size with the base lr times every factor: does batch size x k want lr x k?"""
+    """Every batch size with the base lr times every factor: does batch size x k want lr x k?
+
+    The base lr is the best of a coarse grid; whether it is the best of its own factors too, the base batch size shows.
+    """
     base = SCALED_SIZES[0]
     grid = {
         lr: statistics.fmean(cache.get(sgd_run, base, lr, 0.1, seed)["val_loss"] for seed in CHOOSING)
@@ -84,15 +87,23 @@ def scaling(cache: Cache) -> dict[str, Any]:
         }
         linear = batch_size // base
         cold = collect([cache.get(sgd_run, batch_size, base_lr * linear, 0.0, seed) for seed in REPORTED])
-        best = min(results, key=lambda factor: results[factor]["val_loss"]["mean"])
         rows[str(batch_size)] = {
             "num_steps": steps_of("equal epochs", batch_size),
             "linear_factor": linear,
-            "best_factor": int(best),
+            "best_factor": best_factor([found["val_loss"]["mean"] for found in results.values()]),
+            "best_factor_each": [
+                best_factor([found["val_loss"]["each"][i] for found in results.values()]) for i in range(len(REPORTED))
+            ],
             "by_factor": results,
             "linear_without_warmup": cold,
         }
-    return {"base_batch_size": base, "base_lr": base_lr, "batch_sizes": rows}
+    base_grid = {str(lr): round(loss, 4) for lr, loss in grid.items()}
+    return {"base_batch_size": base, "base_lr": base_lr, "base_grid": base_grid, "batch_sizes": rows}
+
+
+def best_factor(losses: list[float]) -> float:
+    """The factor with the lowest of `losses`, one for each of `FACTORS`."""
+    return FACTORS[losses.index(min(losses))]
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import lr_race, records, trainings
+from benchmarks import batch_size, lr_race, records, trainings, warmup
 from benchmarks.rows import SUBJECTS, measure
 from benchmarks.timing import interleaved, ratio
 
@@ -143,15 +143,40 @@ def test_a_record_says_where_when_and_how_often(name):
 
 
 @pytest.mark.parametrize("num_steps", [str(budget) for budget in lr_race.BUDGETS])
+def test_each_lr_of_the_race_record_has_worse_neighbours_at_most_a_factor_2_away(num_steps):
+    budget = records.load("lr_race")["budgets"][num_steps]
+    for schedule, inside in budget["best_inside_grid"].items():
+        lrs, best = sorted(map(float, budget["grid"][schedule])), budget["results"][schedule]["lr"]
+        assert inside == (lrs[0] < best < lrs[-1])
+        upper = [lr for lr in lrs if lr > best]
+        assert not upper or upper[0] <= 2 * best
+
+
+@pytest.mark.parametrize("num_steps", [str(budget) for budget in lr_race.BUDGETS])
+def test_the_wins_of_the_race_record_are_counted_from_its_seeds(num_steps):
+    budget = records.load("lr_race")["budgets"][num_steps]
+    below = [value < 0 for value in budget["results"]["warmup_cosine"]["minus_constant"]["each"]]
+    assert len(below) == budget["seeds"] and sum(below) == budget["wins"]["warmup_cosine"]["constant"]
+
+
+def test_the_grid_of_a_schedule_grows_until_its_best_lr_has_a_worse_one_above():
+    class Losses:  # in the place of the cache: the best lr is 0.08, above the largest of the grid
+        def get(self, make, num_steps, schedule, lr, seeds, runs):
+            return abs(lr - 0.08)
+
+    found = lr_race.try_lrs(Losses(), 40, "warmup_cosine")
+    assert list(found) == [*lr_race.BUDGETS[40], 0.08, 0.16] and lr_race.best_lr(found) == 0.08
+
+
+@pytest.mark.parametrize("num_steps", [str(budget) for budget in lr_race.BUDGETS])
 def test_the_race_record_holds_what_the_chapter_reads(num_steps):
     budget = records.load("lr_race")["budgets"][num_steps]
+    assert budget["seeds"] == len(lr_race.REPORTED[int(num_steps)]) >= 5
     assert set(budget["results"]) == {"constant 3e-4", *lr_race.SCHEDULES} == set(budget["final_rank"])
     for name, result in budget["results"].items():
-        for figure in ("final_loss", "accuracy", "late_swing"):
-            assert len(result[figure]["each"]) == len(lr_race.REPORTED)
-            assert result[figure]["mean"] == pytest.approx(
-                sum(result[figure]["each"]) / len(lr_race.REPORTED), abs=1e-4
-            )
+        for figure in ("final_loss", "minus_constant", "accuracy", "late_swing"):
+            assert len(result[figure]["each"]) == budget["seeds"]
+            assert result[figure]["mean"] == pytest.approx(sum(result[figure]["each"]) / budget["seeds"], abs=1e-4)
         assert result["curve"]["step"][-1] == int(num_steps) and len(result["curve"]["mean"]) == lr_race.NUM_POINTS
         if name in lr_race.SCHEDULES:
             grid = budget["grid"][name]
@@ -166,11 +191,19 @@ def test_the_batch_size_record_compares_both_budgets():
     for sizes in record["budgets"].values():
         assert set(sizes) == {"16", "64", "256", "1024"}
         assert all(len(row["results"]["test_accuracy"]["each"]) == 3 for row in sizes.values())
-    assert all(row["best_factor"] >= 1 for row in record["scaling"]["batch_sizes"].values())
+
+
+def test_the_best_factor_of_the_scaling_record_is_the_lowest_of_factors_below_and_above_1():
+    for row in records.load("batch_size")["scaling"]["batch_sizes"].values():
+        losses = {float(factor): found["val_loss"]["mean"] for factor, found in row["by_factor"].items()}
+        assert set(losses) == set(batch_size.FACTORS) and min(losses) < 1 < max(losses)
+        assert row["best_factor"] == min(losses, key=losses.get) and len(row["best_factor_each"]) == 3
 
 
 def test_the_warmup_record_has_runs_with_and_without():
     record = records.load("warmup")
     assert all(set(shares) == {"0.0", "0.01", "0.05", "0.2"} for shares in record["shares"].values())
     assert {"small_cnn", "attention, norm first", "attention, norm last"} == set(record["models"])
-    assert all(set(shares) == {"0.0", "0.1"} for lrs in record["models"].values() for shares in lrs.values())
+    for lrs in record["models"].values():  # the same peaks for each: what differs is the model
+        assert list(lrs) == [str(lr) for lr in warmup.MODEL_LRS]
+        assert all(set(shares) == {"0.0", "0.1"} for shares in lrs.values())
