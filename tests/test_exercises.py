@@ -793,6 +793,27 @@ def test_another_form_of_a_mistake_has_its_name_and_needs_it_declared():
         toy.form_of("halves")
 
 
+def test_two_wrong_answers_that_differ_only_in_the_text_of_a_due_error_are_a_defect():
+    @exercise("toy-12", title="t", difficulty="easy", minutes=1, cases=[(1,), (-1,)], hints=["a", "b"])
+    def positive(number):
+        """Positive."""
+        if number < 0:
+            raise ValueError("negative")
+        return number
+
+    def fails_with(text):
+        def fails(number):
+            if number < 0:
+                raise ValueError(text)
+            return number + 1
+
+        return fails
+
+    for text in ("one", "two"):
+        positive.wrong_answers[text] = fails_with(text)
+    assert _problems(positive, "apart")
+
+
 def test_a_form_that_is_right_and_a_long_line_are_defects():
     toy = _toy()
     toy.form_of("adds_two")(lambda number: number + number)
