@@ -19,9 +19,13 @@ from torch.utils.data import Dataset
 
 from course_utils.catalogue import make_catalogue
 from course_utils.data import FASHION_PART
+from course_utils.images import load_rgb
 from course_utils.randomness import BatchKey, derive_seed, isolated_rng, seed_generators
 
-__all__ = ["ArrayDataset", "FASHION_CLASSES", "keyed_examples", "load_fashion", "make_catalogue", "run_batch_transform"]
+__all__ = [
+    "ArrayDataset", "FASHION_CLASSES", "keyed_examples", "load_fashion", "load_rgb", "make_catalogue",
+    "run_batch_transform",
+]  # fmt: skip
 
 FASHION_CLASSES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",

@@ -40,6 +40,7 @@ PARTS = {
     "counting": "optimizer_step",
     "evaluation": "training_loop",
     "finder": "nan_debugging",
+    "images": "datasets",
     "interrupts": "training_loop",
     "lr_finder": "schedules",
     "lr_race": "schedules",

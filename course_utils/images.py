@@ -1,0 +1,147 @@
+"""Any image file as uint8 (3, H, W), by one policy for every mode and format.
+
+It knows no folder, no class and no transform. Pillow is imported at the first image, torchvision at the first plain
+JPEG.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+_ORIENTATION = 274  # the EXIF tag
+_RGB = 3  # torchvision.io.ImageReadMode.RGB
+_UPRIGHT = {  # orientation: the name of Pillow's transposition that undoes it
+    2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270", 7: "TRANSVERSE",
+    8: "ROTATE_90",
+}  # fmt: skip
+
+
+def load_rgb(source: str | os.PathLike | bytes, *, background: tuple[int, int, int] = (255, 255, 255)) -> torch.Tensor:
+    """Decode a whole image, upright, to red, green and blue.
+
+    source     : a path, or the bytes of a file
+    background : what shows through where an image is transparent; white
+    returns    : uint8 (3, H, W) in 0 .. 255, contiguous
+    raises     : ValueError naming the path and the reason where the file is missing, damaged or no image
+
+    - Grey and 1 bit: three equal channels. Palette: its colours. Alpha, also as one transparent colour: over
+      `background`. CMYK, YCbCr, HSV: converted. Only the first frame of several.
+    - 16-bit grey is scaled, round(value / 257), not clipped; of 16-bit colour Pillow keeps the high byte, at most 1
+      below or above. Floats and 32-bit integers have no stated range: ValueError.
+    - The EXIF orientation is applied; unreadable EXIF data counts as none. Colour profiles are ignored.
+    - Plain RGB and grey JPEGs that lie upright go through torchvision, twice as fast at 500 x 400; all else through
+      Pillow. The two may differ in last bits, as libjpeg versions do. Damage inside a JPEG's compressed data that
+      leaves its length right is not noticed by either.
+    """
+    given_bytes = isinstance(source, (bytes, bytearray, memoryview))
+    name = f"image of {len(source)} bytes" if given_bytes else os.fspath(source)
+    try:
+        return _decode(bytes(source) if given_bytes else Path(source).read_bytes(), background)
+    except Exception as error:  # damaged files make Pillow raise OSError, SyntaxError, struct.error, KeyError, ...
+        raise ValueError(f"{name} cannot be read as an image: {_reason(error)}") from error
+
+
+def _decode(content: bytes, background: tuple[int, int, int]) -> torch.Tensor:
+    from PIL import Image
+
+    if not content:
+        raise ValueError("the file is empty")
+    with Image.open(io.BytesIO(content)) as image:  # reads the header only
+        if _is_plain_jpeg(image):
+            decoded = _decode_plain_jpeg(content)
+            if decoded is not None:
+                return decoded
+        image.load()
+        return _channels_first(_rgb(_upright(image), background))
+
+
+def _is_plain_jpeg(image: Image.Image) -> bool:
+    return image.format in ("JPEG", "MPO") and image.mode in ("RGB", "L") and _orientation(image) not in _UPRIGHT
+
+
+@cache
+def _jpeg_decoder() -> Callable | None:
+    """torchvision's operation; None where it is not there. Its Python function warns since 0.29 that it will go."""
+    try:
+        import torchvision.io  # noqa: F401 - loads the operation; here, because it takes seconds to import
+
+        return torch.ops.image.decode_jpeg
+    except (ImportError, AttributeError):
+        return None
+
+
+def _decode_plain_jpeg(content: bytes) -> torch.Tensor | None:
+    """The pixels; None where torchvision cannot: then Pillow reads the file, or says what is wrong with it."""
+    decoder = _jpeg_decoder()
+    try:
+        return decoder and decoder(torch.frombuffer(bytearray(content), dtype=torch.uint8), _RGB, False)
+    except RuntimeError:
+        return None
+
+
+def _orientation(image: Image.Image) -> int:
+    """The EXIF orientation, 1 to 8; 1 where there is none, or none that can be read."""
+    try:
+        return image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # a damaged EXIF block: viewers show such a photo as it is stored
+        return 1
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    from PIL import Image
+
+    orientation = _orientation(image)  # after load(): Pillow turns a TIFF itself, then has no orientation left
+    if orientation not in _UPRIGHT:
+        return image
+    turned = image.transpose(Image.Transpose[_UPRIGHT[orientation]])
+    turned.format = image.format  # transpose() drops it
+    return turned
+
+
+def _rgb(image: Image.Image, background: tuple[int, int, int]) -> Image.Image:
+    from PIL import Image
+
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
+        image = _eight_bits(image)
+    if image.mode in ("I", "F"):
+        raise ValueError(f"mode {image.mode} has no stated range: scale it to 0 .. 255 and save it as 8 bits")
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    image = image.convert({"La": "LA"}.get(image.mode, image.mode)).convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", image.size, (*background, 255)), image).convert("RGB")
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """16-bit grey in 0 .. 65535 to 8 bits; the value that a PNG calls transparent becomes alpha."""
+    from PIL import Image
+
+    values = np.asarray(image).astype(np.int64)
+    grey = Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
+    if "transparency" in image.info:
+        grey.putalpha(Image.fromarray(np.where(values == image.info["transparency"], 0, 255).astype(np.uint8)))
+    return grey
+
+
+def _channels_first(image: Image.Image) -> torch.Tensor:
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
+
+
+def _reason(error: Exception) -> str:
+    from PIL import UnidentifiedImageError
+
+    if isinstance(error, UnidentifiedImageError):
+        return "it is in no image format that Pillow knows"  # its own words carry a memory address
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
