@@ -22,7 +22,7 @@ EXEMPT = {
     "07_schedules": {"fused": "fused-check", "race-run": "race-facts", "when": "when-facts"},
 }
 REQUIRED_CLAIMS = {
-    "07_schedules": {"C32", "C38", "C39", "C40", "C41", "C42", "C43", "C64", "C65", "C74", "C79", "C81", "C82"},
+    "07_schedules": {"C32", "C38", "C39", "C40", "C41", "C42", "C43", "C64", "C65", "C74", "C76", "C79", "C81", "C82"},
 }
 
 
