@@ -1,5 +1,6 @@
 """Chapter 07's experiment: the race's plans, its points, its goal, its still twin, and that it disturbs no cell."""
 
+import html
 import math
 import random
 import re
@@ -238,8 +239,8 @@ def test_the_goal_is_reached_only_at_the_end_and_by_six_tenths_of_the_constants_
 def test_a_race_of_the_lab_is_told_in_one_line_with_the_share_that_the_goal_names(finished_race):
     lab = lab_with(finished_race)
     lab.run.advance()
-    line = rf"finished: step {STEPS} of {STEPS} · your lr 0\.001 · your loss / that of constant 3e-4 \d\.\d{{3}}<"
-    assert re.search(line, lab.status.value)
+    line = rf"finished: step {STEPS} of {STEPS} · your lr 0\.001 · share of the constant's loss \d\.\d{{3}}<"
+    assert re.search(line, html.unescape(lab.status.value))
     words = re.search('aria-label="(.*?)"', lab.figure.value)[1]
     assert all(f"{name} " in words for name in SLIDES)
     assert lab.figure.value.count("<polyline") == 4

@@ -237,6 +237,14 @@ def test_a_run_in_the_cell_stops_the_one_in_the_background():
     assert (background.state, len(live_threads())) == ("stopped", 0)
 
 
+def test_a_run_in_the_cell_is_running_whenever_it_draws():
+    states = []
+    run = BackgroundRun(training(total=3), on_change=lambda: states.append(run.state), draws_per_second=1e9)
+    run.advance(2)
+    run.advance()
+    assert states == ["running"] * 3 + ["stopped"] + ["running"] * 2 + ["finished"]
+
+
 def test_start_after_stop_without_waiting_goes_on():
     run = BackgroundRun(endless())
     run.start()

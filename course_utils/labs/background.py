@@ -107,6 +107,7 @@ class BackgroundRun:
             _end_current()
             self._halt.clear()
             if self._build():
+                self._enter("running")
                 self._run(num_steps)
             if self.error is not None:
                 raise self.error
