@@ -106,7 +106,7 @@ def still_race(result: Race) -> Still:
     ax.set_ylim(0.6 * min(finite), 1.8 * max(finite))  # the fall at the start is alike; the ends are what differs
     alt = (
         f"Training loss of {len(names)} schedules over {result.num_steps} steps, mean of {WINDOW} steps and of {seeds} "
-        f"{'seed' if seeds == 1 else 'seeds'}; the axis is cut to where they end. Highest at the end: {last}."
+        f"{'seed' if seeds == 1 else 'seeds'}. Highest at the end: {last}. The axis is cut to where they end."
     )
     return Still(fig, alt)
 
