@@ -32,6 +32,8 @@ SCROLL_TO_LIVE = """async () => { const notebook = window.jupyterapp.shell.curre
     const index = notebook.widgets.findIndex(cell => (cell.model.getMetadata('tags') ?? []).includes('live'));
     notebook.activeCellIndex = index; await notebook.scrollToItem(index, 'start'); }"""
 
+# On a busy machine Lab's widget manager may ask the kernel before ipywidgets is imported there; it asks again.
+EARLY_COMM = "stderr: No such comm"
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 
@@ -92,7 +94,8 @@ class LabPage:
     def trouble(self) -> list[str]:
         """All that went wrong: errors of cells and callbacks, stderr, the console, requests to other hosts."""
         shown = [f"shown: {words}" for words in self.outputs.locator(".live-error").all_inner_texts()]
-        return [*self._trouble, *self.page.evaluate("() => window.trouble"), *shown]
+        found = [*self._trouble, *self.page.evaluate("() => window.trouble"), *shown]
+        return [words for words in found if not words.startswith(EARLY_COMM)]
 
     def button(self, words: str):
         return self.outputs.get_by_role("button", name=words)
