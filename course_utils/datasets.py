@@ -17,13 +17,15 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from course_utils.batches import naming
 from course_utils.catalogue import make_catalogue
 from course_utils.data import FASHION_PART
 from course_utils.images import load_rgb
 from course_utils.randomness import BatchKey, derive_seed, isolated_rng, seed_generators
+from course_utils.streams import ShardedRecords
 
 __all__ = [
-    "ArrayDataset", "FASHION_CLASSES", "keyed_examples", "load_fashion", "load_rgb", "make_catalogue",
+    "ArrayDataset", "FASHION_CLASSES", "ShardedRecords", "keyed_examples", "load_fashion", "load_rgb", "make_catalogue",
     "run_batch_transform",
 ]  # fmt: skip
 
@@ -42,7 +44,8 @@ def keyed_examples(key: BatchKey, make_example: Callable[[int], Any]) -> list:
     with isolated_rng():
         for index, repeat in key.examples():
             seed_generators(derive_seed(key.seed, "example", key.epoch, index, repeat))
-            examples.append(make_example(index))
+            with naming(lambda at=index: f"while making example {at}"):
+                examples.append(make_example(index))
     return examples
 
 

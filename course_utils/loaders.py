@@ -1,22 +1,27 @@
 """From dataset and order to batches: a loader whose position is one pair of integers.
 
-It knows datasets and keys; it knows no model. This version makes its batches in the calling process; workers come with
-chapter 04.
+It knows datasets, streams and keys; it knows no model. Batches are made in the calling process or in workers, with the
+same bits: `batches` makes them, `worker_pool` runs the workers, `sources` joins dataset and order.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from dataclasses import replace
+from contextlib import closing
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, IterableDataset, Subset, default_collate
+from torch.utils.data import Dataset, IterableDataset
 
-from course_utils.randomness import BatchKey, derive_seed, isolated_rng, seed_generators
+from course_utils.batches import KeyedBatches, cut_to_zero, unwrap_subsets
+from course_utils.randomness import BatchKey
 from course_utils.sampling import EpochBatches
+from course_utils.sources import MapSource, StreamSource
+from course_utils.streams import ShardedRecords
+from course_utils.worker_pool import WORKER_OPTIONS, WorkerPool
+
+__all__ = ["ResumableLoader", "cut_to_zero"]
 
 _NOT_OURS = {
     "sampler": "the order is a function of (seed, epoch): give batches=EpochBatches(..., weights=..., indices=...)",
@@ -27,78 +32,23 @@ _NOT_OURS = {
 }
 
 
-def _unwrap_subsets(dataset: Dataset) -> tuple[Dataset, torch.Tensor | None]:
-    """The base dataset under `Subset`s, and the base indices that they leave (None for all)."""
-    indices = None
-    while type(dataset) is Subset:  # a class derived from it may do more than choose
-        own = torch.as_tensor(list(dataset.indices), dtype=torch.int64)
-        indices = own if indices is None else own[indices]
-        dataset = dataset.dataset
-    return dataset, indices
-
-
-def cut_to_zero(once: Any, twice: Any) -> Any:
-    """A batch without examples, from one example collated alone (`once`) and twice (`twice`).
-
-    What grows with the batch is cut to length 0, at any depth of dicts, tuples and lists; the rest stays.
-    """
-    if isinstance(once, torch.Tensor):
-        for dim, (one, two) in enumerate(zip(once.shape, twice.shape, strict=True)):
-            if one != two:
-                return once.narrow(dim, 0, 0)
-        return once
-    if isinstance(once, dict):
-        return {name: cut_to_zero(value, twice[name]) for name, value in once.items()}
-    if isinstance(once, (list, tuple)) and len(once) == len(twice):
-        parts = [cut_to_zero(one, two) for one, two in zip(once, twice, strict=True)]
-        return type(once)(*parts) if hasattr(once, "_fields") else type(once)(parts)
-    return once[:0] if hasattr(once, "__len__") and len(once) != len(twice) else once
-
-
-class KeyedBatches:
-    """Makes the batch that a key names: the same bits in any process, at any time.
-
-    Each example gets the three global generators (torch, `random`, NumPy) seeded from its key, then the batch as a
-    whole does, for what `collate_fn` draws. A dataset with `take(key)` makes the whole batch itself, and what it draws
-    is its own business: for it no generator is touched here, so a live run may read it in a thread.
-    """
-
-    def __init__(self, dataset: Dataset, collate_fn: Callable[[list], Any] | None, probe: int) -> None:
-        if collate_fn is not None and getattr(dataset, "batch_transform", None) is not None:
-            raise ValueError("collate_fn replaces take(): the dataset's batch_transform would be lost; give one")
-        self.dataset, self.probe = dataset, probe
-        self.uses_take = collate_fn is None and hasattr(dataset, "take")
-        self.collate_fn = collate_fn or default_collate
-
-    def make(self, key: BatchKey) -> Any:
-        """The batch of `key`; without `take` it sets the global generators, as a worker may."""
-        if len(key) == 0:  # cut from the pool's first example, taken once and twice
-            once, twice = (replace(key, indices=[self.probe] * times, repeats=None) for times in (1, 2))
-            return cut_to_zero(self.make(once), self.make(twice))
-        if self.uses_take:
-            return self.dataset.take(key)
-        examples = [self._example(key, index, repeat) for index, repeat in key.examples()]
-        seed_generators(derive_seed(key.seed, "batch", key.epoch, key.start))
-        return self.collate_fn(examples)
-
-    def _example(self, key: BatchKey, index: int, repeat: int) -> Any:
-        seed_generators(derive_seed(key.seed, "example", key.epoch, index, repeat))
-        return self.dataset[index]
-
-
 class ResumableLoader:
     """Batches from a dataset, with a position that can be saved, moved and loaded.
 
-    dataset    : map-style; `take(key)` is used where it is there; `Subset`s are unwrapped, keys hold base indices
+    dataset    : map-style; `take(key)` is used where it is there; `Subset`s are unwrapped, keys hold base indices.
+                 Or a `ShardedRecords`, which says all but `num_workers` and the workers' options itself
     batch_size : examples per rank; with `seed` (0), `shuffle` (True), `drop_last` (False), `rank` (0),
                  `world_size` (1); in brackets what they are when left out
     batches    : an `EpochBatches` instead of all of these
     collate_fn : makes a batch of a list of examples; switches `take` off
-    raises     : ValueError for arguments that contradict each other, NotImplementedError for num_workers > 0
+    num_workers : processes that make batches ahead; with `persistent_workers`, `prefetch_factor`, `pin_memory`,
+                 `multiprocessing_context`, `timeout`, `worker_init_fn` as `DataLoader` has them. In `worker_init_fn`,
+                 the dataset is `get_worker_info().dataset.maker.dataset` (`.records` of a stream)
+    raises     : ValueError for arguments that contradict each other
 
     One iteration is the rest of the present epoch. The position counts a batch when it is handed over; after an
-    epoch's last batch it is the next epoch's start. A new iteration ends the one before. `key` names the batch last
-    handed over.
+    epoch's last batch it is the next epoch's start. A new iteration ends the one before, and its workers. `key` names
+    the batch last handed over. Batches are the same, to the bit, for any number of workers.
     """
 
     def __init__(
@@ -114,22 +64,19 @@ class ResumableLoader:
         num_workers: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
-        **not_ours: Any,
+        **options: Any,
     ) -> None:
-        _refuse(dataset, num_workers, not_ours)
+        _refuse(dataset, num_workers, options)
         order = {"seed": seed, "shuffle": shuffle, "drop_last": drop_last, "rank": rank, "world_size": world_size}
         order = {name: value for name, value in order.items() if value is not None}
-        base, indices = _unwrap_subsets(dataset)
-        if batches is None:
-            if batch_size is None:
-                raise ValueError("ResumableLoader needs batch_size=..., or batches=EpochBatches(...)")
-            batches = EpochBatches(len(base), batch_size=batch_size, indices=indices, **({"seed": 0} | order))
+        if isinstance(dataset, ShardedRecords):
+            _check_stream(order | {"batch_size": batch_size, "batches": batches, "collate_fn": collate_fn})
+            self.dataset, self._source = dataset, StreamSource(dataset)
         else:
-            _check_batches(batches, base, indices, batch_size, order)
-        self.dataset, self.batches, self.key = base, batches, None
-        probe = 0 if batches.indices is None or not len(batches.indices) else int(batches.indices[0])
-        self._maker = KeyedBatches(base, collate_fn, probe)
-        self._iteration = 0
+            self.dataset, self._source = _map_source(dataset, batches, batch_size, order, collate_fn)
+        self.batches, self.key = self._source.batches, None
+        self._pools = _pools(self._source.feed, num_workers, options)
+        self._iteration, self._reading = 0, None
 
     def __len__(self) -> int:
         """Batches in a whole epoch."""
@@ -142,39 +89,55 @@ class ResumableLoader:
 
     def make(self, key: BatchKey) -> Any:
         """The batch that `key` names, alone; moves nothing and leaves the generators as they were."""
-        with nullcontext() if self._maker.uses_take else isolated_rng():
-            return self._maker.make(key)
+        return self._source.make(key)
 
     def __iter__(self) -> Iterator[Any]:
-        self._iteration += 1
-        return self._iterate(self._iteration, self.batches.keys(self.batches.epoch, self.batches.offset))
+        self._end_iteration()
+        self._reading = self._read(self.batches.epoch, self.batches.offset)
+        return self._iterate(self._iteration, self._reading)
 
-    def _iterate(self, iteration: int, keys: Iterator[BatchKey]) -> Iterator[Any]:
-        while True:
-            if iteration != self._iteration:
-                raise RuntimeError(
-                    "this iteration has ended: the loader was iterated again, or its position was set, since it began"
-                )
-            key = next(keys, None)
-            if key is None:
-                return
-            batch = self.make(key)
-            self.batches.set_position(key.epoch, min(key.start + self.batches.global_batch, self.batches.pool_size))
-            self.key = key
-            yield batch
+    def _iterate(self, iteration: int, reading: Iterator[tuple[BatchKey, Any, bool]]) -> Iterator[Any]:
+        with closing(reading):  # also where the caller breaks off: workers end here
+            while True:
+                if iteration != self._iteration:
+                    raise RuntimeError(
+                        "this iteration has ended: the loader was iterated again, or its position was set, since it "
+                        "began"
+                    )
+                made = next(reading, None)
+                if made is None:
+                    return
+                key, batch, ended = made
+                self.batches.set_position(*self._source.after(key, ended))
+                self.key = key
+                yield batch
+
+    def _read(self, epoch: int, offset: int, pool: int = 0) -> Iterator[tuple[BatchKey, Any, bool]]:
+        source = self._pools[pool] if self._pools else self._source
+        return source.read(epoch, offset)
+
+    def _end_iteration(self) -> None:
+        self._iteration += 1
+        if self._pools and self._reading is not None:
+            self._reading.close()
 
     def peek(self) -> Any:
         """The batch that comes next; moves nothing. StopIteration where an epoch has no batch at all."""
-        return self.make(next(iter(self.batches)))
+        _, batch, _ = next(self._source.read(self.batches.epoch, self.batches.offset))
+        return batch
 
     def whole_epoch(self) -> Iterator[Any]:
-        """All batches of the present epoch from its start; moves nothing and ends no iteration."""
-        for key in self.batches.keys(self.batches.epoch):
-            yield self.make(key)
+        """All batches of the present epoch from its start; moves nothing and ends no iteration.
+
+        With workers it has its own; one whole epoch at a time where they are persistent.
+        """
+        with closing(self._read(self.batches.epoch, 0, pool=1)) as reading:
+            for _, batch, _ in reading:
+                yield batch
 
     def set_position(self, epoch: int, offset: int = 0) -> None:
         """Go to `offset` global examples into `epoch`; ends a running iteration."""
-        self._iteration += 1
+        self._end_iteration()
         self.batches.set_position(epoch, offset)
 
     def state_dict(self) -> dict[str, Any]:
@@ -201,15 +164,49 @@ class ResumableLoader:
         self.set_position(state["epoch"], state["offset"])
 
 
-def _refuse(dataset: Dataset, num_workers: int, not_ours: dict[str, Any]) -> None:
-    if isinstance(dataset, IterableDataset):
+def _refuse(dataset: Dataset, num_workers: int, options: dict[str, Any]) -> None:
+    if isinstance(dataset, IterableDataset) and not isinstance(dataset, ShardedRecords):
         raise ValueError("an iterable dataset has no indices to key; ShardedRecords (chapter 01) can be resumed")
-    for name in not_ours:
-        if name not in _NOT_OURS:
+    for name, value in options.items():
+        if name in _NOT_OURS:
+            raise ValueError(f"ResumableLoader refuses {name}: {_NOT_OURS[name]}")
+        if name not in WORKER_OPTIONS:
             raise TypeError(f"ResumableLoader got an unexpected keyword argument {name!r}")
-        raise ValueError(f"ResumableLoader refuses {name}: {_NOT_OURS[name]}")
-    if num_workers != 0:
-        raise NotImplementedError(f"this version makes batches in this process: num_workers=0; got {num_workers}")
+        if num_workers == 0 and value and name != "pin_memory":
+            raise ValueError(f"{name} is for workers: give num_workers=1 or more, got 0")
+
+
+def _pools(make_feed: Callable[[], Any], num_workers: int, options: dict[str, Any]) -> list[WorkerPool]:
+    """One for iterating and one for whole epochs, so that neither ends the other; none where nothing needs them."""
+    pin_memory = bool(options.get("pin_memory")) and torch.accelerator.is_available()  # else DataLoader warns, in vain
+    if num_workers == 0 and not pin_memory:
+        return []
+    return [WorkerPool(make_feed, num_workers, options | {"pin_memory": pin_memory}) for _ in range(2)]
+
+
+def _check_stream(given: dict[str, Any]) -> None:
+    also = sorted(name for name, value in given.items() if value is not None)
+    if also:
+        raise ValueError(f"ShardedRecords already says what {', '.join(also)} would say: give it there")
+
+
+def _map_source(
+    dataset: Dataset,
+    batches: EpochBatches | None,
+    batch_size: int | None,
+    order: dict[str, Any],
+    collate_fn: Callable[[list], Any] | None,
+) -> tuple[Dataset, MapSource]:
+    """The base dataset, and its batches in the order asked for."""
+    base, indices = unwrap_subsets(dataset)
+    if batches is not None:
+        _check_batches(batches, base, indices, batch_size, order)
+    elif batch_size is None:
+        raise ValueError("ResumableLoader needs batch_size=..., or batches=EpochBatches(...)")
+    else:
+        batches = EpochBatches(len(base), batch_size=batch_size, indices=indices, **({"seed": 0} | order))
+    probe = 0 if batches.indices is None or not len(batches.indices) else int(batches.indices[0])
+    return base, MapSource(KeyedBatches(base, collate_fn, probe), batches)
 
 
 def _check_batches(

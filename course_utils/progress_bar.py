@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from operator import length_hint
 
 
 def planned_updates(
     loader: Iterable, *, accumulate: int, num_epochs: int | None = None, num_steps: int | None = None
 ) -> int | None:
     """Updates from a run's start to the end that `Trainer.fit` gives it; None where that takes a length not known."""
-    an_epoch = math.ceil(len(loader) / accumulate) if hasattr(loader, "__len__") else None
+    an_epoch = math.ceil(length_hint(loader) / accumulate) or None  # 0 for a stream, which has no length
     totals = [num_steps, an_epoch and num_epochs and an_epoch * num_epochs]
     return min(filter(None, totals), default=None)
 

@@ -32,6 +32,7 @@ MODULE = {"start_here": "machine", "capstone": "train"}  # the other chapters' m
 LEAVES = ("machine", "randomness", "figures", "models", "data")  # used by every chapter; they use only each other
 # Parts of a chapter's module that was split by subject.
 PARTS = {
+    "batches": "datasets",
     "catalogue": "datasets",
     "catalogue_faults": "datasets",
     "catalogue_photos": "datasets",
@@ -47,7 +48,10 @@ PARTS = {
     "param_groups": "schedules",
     "progress_bar": "training_loop",
     "run_state": "training_loop",
+    "sources": "loaders",
+    "streams": "datasets",
     "windows": "training_loop",
+    "worker_pool": "loaders",
 }
 ANYTHING = (
     "train",

@@ -123,7 +123,7 @@ def test_a_dataset_with_take_draws_alone_so_a_background_run_disturbs_no_cell(mo
         raise AssertionError("a generator was touched")
 
     for name in ("seed_generators", "isolated_rng"):
-        monkeypatch.setattr(f"course_utils.loaders.{name}", forbidden)
+        monkeypatch.setattr(f"course_utils.batches.{name}", forbidden)
     loader = ResumableLoader(Taking(5), batch_size=2, rank=1, world_size=2)
     assert [len(batch) for batch in loader] == [2, 0]
     with pytest.raises(AssertionError):
@@ -376,11 +376,9 @@ def test_a_subset_beside_batches_is_refused_with_the_fix():
         ResumableLoader(Subset(Noisy(), [1, 2]), batches=EpochBatches(2, batch_size=2, seed=0))
 
 
-def test_unknown_arguments_and_workers_are_refused():
+def test_unknown_arguments_are_refused():
     with pytest.raises(TypeError, match="'batchsize'"):
         ResumableLoader(Noisy(), batchsize=2)
-    with pytest.raises(NotImplementedError, match="num_workers=0; got 2"):
-        ResumableLoader(Noisy(), batch_size=2, num_workers=2)
 
 
 def test_iterable_datasets_are_refused_with_a_pointer():

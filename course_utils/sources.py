@@ -1,0 +1,113 @@
+"""What a loader reads: a dataset in the order of `EpochBatches`, or a stream; here, or in workers.
+
+A source yields (key, batch, whether the epoch ends with it) from a place on. It knows no current position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+from course_utils.batches import KeyedBatches
+from course_utils.randomness import BatchKey
+from course_utils.sampling import EpochBatches
+from course_utils.streams import ShardedRecords, SharedPosition
+
+Keyed = tuple[BatchKey, Any, bool]
+
+
+class _Items(Dataset):
+    """What map-style workers are sent: a key comes in the place of a list of indices."""
+
+    def __init__(self, maker: KeyedBatches) -> None:
+        self.maker = maker
+
+    def __getitems__(self, key: BatchKey) -> Keyed:
+        in_worker = get_worker_info() is not None
+        return key, self.maker.make(key) if in_worker else self.maker.make_isolated(key), False
+
+
+class KeyFeed:
+    """A batch sampler whose place is set before an iteration starts; the keys travel to the workers."""
+
+    def __init__(self, maker: KeyedBatches, batches: EpochBatches) -> None:
+        self.dataset, self.batches, self.sampling = _Items(maker), batches, {"batch_sampler": self}
+        self._place = 0, 0
+
+    def begin(self, epoch: int, offset: int) -> None:
+        self._place = epoch, offset
+
+    def __iter__(self) -> Iterator[BatchKey]:
+        return self.batches.keys(*self._place)  # torch calls this twice when workers start
+
+
+class StreamFeed(IterableDataset):
+    """What stream workers are sent: each yields its share from the shared place on."""
+
+    sampling = {"batch_size": None}
+
+    def __init__(self, records: ShardedRecords) -> None:
+        self.records, self._position = records, SharedPosition()  # its own: two loaders may read one stream
+
+    @property
+    def dataset(self) -> StreamFeed:
+        return self
+
+    def begin(self, epoch: int, offset: int) -> None:
+        self._position.set(epoch, offset)
+
+    def __iter__(self) -> Iterator[Keyed]:
+        epoch, offset = self._position.get()  # now, not at the first batch
+        return self.records.keyed_batches(epoch, offset)
+
+
+class MapSource:
+    """Batches of a map-style dataset; the position is the `EpochBatches` itself."""
+
+    def __init__(self, maker: KeyedBatches, batches: EpochBatches) -> None:
+        self.maker, self.batches = maker, batches
+        self.make = maker.make_isolated
+
+    def read(self, epoch: int, offset: int) -> Iterator[Keyed]:
+        for key in self.batches.keys(epoch, offset):
+            yield key, self.make(key), False
+
+    def feed(self) -> KeyFeed:
+        return KeyFeed(self.maker, self.batches)
+
+    def after(self, key: BatchKey, ended: bool) -> tuple[int, int]:
+        """The place after the batch of `key`."""
+        return key.epoch, min(key.start + self.batches.global_batch, self.batches.pool_size)
+
+
+class StreamPosition:
+    """A place in a stream: epoch, and records of all ranks since its start."""
+
+    def __init__(self, records: ShardedRecords) -> None:
+        self.batch_size, self.world_size, self.identity = records.batch_size, records.world_size, records.identity
+        self.epoch = self.offset = 0
+
+    def set_position(self, epoch: int, offset: int = 0) -> None:
+        if epoch < 0 or offset < 0:
+            raise ValueError(f"need epoch >= 0 and offset >= 0, got epoch={epoch}, offset={offset}")
+        self.epoch, self.offset = epoch, offset
+
+    def __len__(self) -> int:
+        raise TypeError("a stream has no length: its records are not counted before they are read")
+
+
+class StreamSource:
+    """Batches of a stream; where its epoch ends, the stream says with the last batch."""
+
+    def __init__(self, records: ShardedRecords) -> None:
+        self.records, self.batches = records, StreamPosition(records)
+        self.make, self.read = records.make, records.keyed_batches
+
+    def feed(self) -> StreamFeed:
+        return StreamFeed(self.records)
+
+    def after(self, key: BatchKey, ended: bool) -> tuple[int, int]:
+        """The place after the batch of `key`."""
+        return (key.epoch + 1, 0) if ended else (key.epoch, key.start + self.records.global_batch)

@@ -1,0 +1,319 @@
+"""Workers of a `ResumableLoader`: the same bits for any number of them, and none left behind."""
+
+import gc
+import multiprocessing
+import os
+import random
+import signal
+import time
+import traceback
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset, get_worker_info
+
+from course_utils.loaders import ResumableLoader
+from course_utils.randomness import keyed_uniform
+from course_utils.sampling import EpochBatches
+
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores: on purpose
+
+
+class Noisy(Dataset):
+    """Example i is (i, a draw of each of the three generators)."""
+
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        return torch.tensor([index, torch.rand(()), random.random(), np.random.rand()], dtype=torch.float64)
+
+
+class Taking(Noisy):
+    def take(self, key):
+        pairs = torch.tensor(list(key.examples()), dtype=torch.float32)
+        return torch.cat([pairs, keyed_uniform(key, 2)], dim=1)
+
+
+class WithWorker(Noisy):
+    """Example i is (i, the process that made it)."""
+
+    def __getitem__(self, index):
+        return torch.tensor([index, os.getpid()])
+
+
+def loader_of(dataset=None, **how):
+    return ResumableLoader(dataset or Noisy(), **({"batch_size": 3, "seed": 4, "num_workers": 2} | how))
+
+
+def epochs(loader, num_epochs=2):
+    """Batches and keys; an epoch's end in between makes persistent workers go on with the next."""
+    return [(loader.key, batch) for _ in range(num_epochs) for batch in loader]
+
+
+def equal(got, expected):
+    assert len(expected) > 0 and [key for key, _ in got] == [key for key, _ in expected]
+    return all(torch.equal(one, two) for (_, one), (_, two) in zip(got, expected, strict=True))
+
+
+def workers_alive():
+    return len(multiprocessing.active_children())
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind():
+    assert workers_alive() == 0
+    yield
+    if workers_alive():
+        gc.collect()  # a traceback's cycle holds the loader, and persistent workers go with it
+    assert workers_alive() == 0
+
+
+FORKED = [
+    {"num_workers": 1},
+    {"num_workers": 2, "prefetch_factor": 1},
+    {"num_workers": 2, "prefetch_factor": 5, "persistent_workers": True},
+    {"num_workers": 4, "persistent_workers": True},
+]
+
+
+@pytest.mark.parametrize("workers", FORKED, ids=str)
+@pytest.mark.parametrize("dataset", [Noisy(), Taking()], ids=["examples", "take"])
+def test_every_bit_is_the_same_with_workers(dataset, workers):
+    torch.manual_seed(random.randrange(1000))  # what the main process draws from matters not
+    before = torch.get_rng_state()
+    got = epochs(loader_of(dataset, **workers, multiprocessing_context="fork"), num_epochs=3)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert equal(got, epochs(loader_of(dataset, num_workers=0), num_epochs=3)) and len(got) == 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_every_bit_is_the_same_however_workers_are_started(method):
+    how = {"persistent_workers": True, "multiprocessing_context": method}
+    assert equal(epochs(loader_of(**how)), epochs(loader_of(num_workers=0)))
+
+
+def test_weights_ranks_and_empty_batches_come_the_same_from_workers():
+    def batches():
+        return EpochBatches(10, batch_size=3, seed=4, weights=[1, 9] * 5, rank=3, world_size=4)
+
+    expected = epochs(ResumableLoader(Noisy(), batches=batches()))
+    assert equal(epochs(ResumableLoader(Noisy(), batches=batches(), num_workers=2)), expected)
+    assert {len(batch) for _, batch in expected} == {2}
+    empty = [loader_of(rank=10, world_size=11, num_workers=n) for n in (0, 2)]
+    assert [[batch.shape for batch in loader] for loader in empty] == [[(0, 4)], [(0, 4)]]
+
+
+def test_batches_are_made_by_workers_and_counted_at_hand_over():
+    loader = loader_of(WithWorker(), batch_size=1, prefetch_factor=4)
+    seen = [(loader.batches.offset, int(batch[0, 1])) for batch in loader]
+    assert [offset for offset, _ in seen] == [*range(1, 10), 0] and loader.epoch == 1
+    assert len({pid for _, pid in seen} - {os.getpid()}) == 2
+
+
+@pytest.mark.parametrize("at, before, after", [(1, 0, 2), (3, 2, 1), (4, 1, 0), (6, 2, 4)])
+def test_a_position_is_resumed_with_another_number_of_workers(at, before, after):
+    loader, got = loader_of(num_workers=before), []
+    while len(got) < at:
+        got += [(loader.key, batch) for _, batch in zip(range(at - len(got)), loader, strict=False)]
+    fresh = loader_of(num_workers=after)
+    fresh.load_state_dict(loader.state_dict())
+    while len(got) < 12:
+        got += epochs(fresh, 1)
+    assert equal(got, epochs(loader_of(num_workers=0), 3))
+
+
+# --- one iteration at a time, and what runs beside it
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("how", [iter, lambda loader: loader.set_position(0)], ids=["iter", "set"])
+def test_a_new_iteration_or_position_ends_the_one_before_and_its_workers(how, persistent):
+    loader = loader_of(persistent_workers=persistent)
+    old = iter(loader)
+    next(old)
+    assert workers_alive() == 2
+    new = how(loader)
+    assert workers_alive() == (2 if persistent else 0)
+    with pytest.raises(RuntimeError, match="this iteration has ended"):
+        next(old)
+    assert new is None or len(list(new)) == 3  # the rest of the epoch, not disturbed by the old one's end
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_whole_epochs_and_peeks_disturb_no_iteration(persistent):
+    loader, plain = loader_of(persistent_workers=persistent), loader_of(num_workers=0)
+    whole, before = list(plain), torch.get_rng_state()
+    iteration = iter(loader)
+    assert torch.equal(next(iteration), whole[0])
+    for _ in range(2):
+        assert torch.equal(loader.peek(), whole[1])
+        assert all(map(torch.equal, loader.whole_epoch(), whole))
+    next(loader.whole_epoch())  # left early
+    assert loader.key.start == 0 and loader.batches.offset == 3
+    assert all(map(torch.equal, iteration, whole[1:])) and loader.epoch == 1
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_two_whole_epochs_at_a_time_do_not_mix():
+    loader = loader_of()
+    both = zip(loader.whole_epoch(), loader.whole_epoch(), strict=True)
+    assert [torch.equal(one, two) for one, two in both] == [True] * 4
+
+
+def test_persistent_workers_are_the_same_processes_for_a_second_epoch():
+    loader = loader_of(WithWorker(), persistent_workers=True)
+    first, second = ({int(batch[0, 1]) for batch in loader} for _ in range(2))
+    assert len(first) == 2 and first == second
+
+
+# --- endings
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_loop_that_breaks_or_raises_leaves_no_worker_busy(persistent):
+    loader = loader_of(persistent_workers=persistent)
+    for _ in loader:
+        break
+    assert workers_alive() == (2 if persistent else 0)
+    with pytest.raises(ZeroDivisionError):
+        for _ in loader:
+            1 / 0  # noqa: B018
+    assert workers_alive() == (2 if persistent else 0)
+    assert loader.batches.offset == 6 and len(list(loader)) == 2
+
+
+class Failing(Noisy):
+    samples = [(f"photos/{index}.png", 0) for index in range(10)]
+
+    def __init__(self, error):
+        self.error = error
+
+    def __getitem__(self, index):
+        if index == 7:
+            raise self.error
+        return super().__getitem__(index)
+
+
+class TwoArguments(Exception):
+    def __init__(self, one, two):
+        super().__init__(one, two)
+
+
+ERRORS = [OSError("cannot read"), KeyError("cannot read"), TwoArguments("cannot read", 2)]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_exception_names_index_and_path_and_ends_the_workers(num_workers, error):
+    loader = loader_of(Failing(error), batch_size=1, shuffle=False, num_workers=num_workers)
+    with pytest.raises((type(error), RuntimeError)) as caught:
+        list(loader)
+    told = "".join(traceback.format_exception(caught.value))
+    assert workers_alive() == 0  # although the traceback is still held
+    assert "cannot read" in told and "while making example 7: photos/7.png" in told
+    assert loader.batches.offset == 7 and loader.key.indices == [6]
+
+
+def test_after_an_exception_persistent_workers_are_made_anew():
+    loader = loader_of(Failing(OSError("broken")), batch_size=1, shuffle=False, persistent_workers=True)
+    for _ in range(2):
+        with pytest.raises(OSError, match="broken"):
+            list(loader)
+        assert workers_alive() == 0
+    loader.set_position(0, 8)
+    assert len(list(loader)) == 2
+
+
+def test_an_exception_of_take_names_the_examples():
+    class Broken(Taking):
+        def take(self, key):
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match=r"while making the batch of examples \[0, 1, 2\]"):
+        next(iter(loader_of(Broken(), shuffle=False, num_workers=1)))
+
+
+def test_persistent_workers_that_were_interrupted_between_two_epochs_are_made_anew():
+    loader = loader_of(persistent_workers=True)
+    list(loader)
+    for child in multiprocessing.active_children():
+        os.kill(child.pid, signal.SIGINT)  # what Ctrl-C does to them
+        child.join()
+    assert len(list(loader)) == 4
+
+
+def test_a_worker_that_dies_is_told_and_the_next_iteration_works():
+    class Dying(Noisy):
+        def __getitem__(self, index):
+            if index == 5 and os.path.exists(flag):
+                os._exit(3)
+            return super().__getitem__(index)
+
+    flag = os.environ["COURSE_WORK"] + "-dies"
+    open(flag, "w").close()
+    loader = loader_of(Dying(), batch_size=1, shuffle=False, persistent_workers=True)
+    with pytest.raises(RuntimeError, match="exited unexpectedly"):
+        list(loader)
+    assert workers_alive() == 0
+    os.remove(flag)
+    offset = loader.batches.offset
+    assert offset <= 5 and len(list(loader)) == 10 - offset
+
+
+def test_a_hung_worker_is_ended_by_timeout():
+    class Hanging(Noisy):
+        def __getitem__(self, index):
+            time.sleep(2)
+
+    with pytest.raises(RuntimeError, match="timed out after 0.5 seconds"):
+        next(iter(loader_of(Hanging(), num_workers=1, batch_size=1, timeout=0.5)))
+    assert workers_alive() == 0
+
+
+# --- options
+
+
+def mark_worker(worker_id):
+    get_worker_info().dataset.maker.dataset.mark = 100 + worker_id
+
+
+class Marked(Noisy):
+    mark = 0
+
+    def __getitem__(self, index):
+        return torch.tensor([index, self.mark])
+
+
+def test_worker_init_fn_reaches_the_dataset():
+    marks = [int(batch[0, 1]) for batch in loader_of(Marked(), worker_init_fn=mark_worker)]
+    assert marks == [100, 101, 100, 101]
+
+
+@pytest.mark.parametrize(
+    "option", [{"persistent_workers": True}, {"prefetch_factor": 2}, {"timeout": 1}, {"worker_init_fn": mark_worker}]
+)
+def test_options_of_workers_are_refused_without_workers(option):
+    with pytest.raises(ValueError, match="is for workers: give num_workers=1 or more, got 0"):
+        loader_of(num_workers=0, **option)
+
+
+@pytest.mark.parametrize("option", [{"num_workers": -1}, {"prefetch_factor": -1}, {"multiprocessing_context": "x"}])
+def test_options_that_do_not_fit_are_noticed_when_the_loader_is_made(option):
+    with pytest.raises(ValueError):
+        loader_of(**option)
+
+
+def test_pinning_memory_without_a_gpu_is_left_out_in_silence():
+    if torch.accelerator.is_available():
+        pytest.skip("there is a GPU")
+    assert equal(epochs(loader_of(pin_memory=True), 1), epochs(loader_of(num_workers=0, pin_memory=True), 1))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_batches_are_pinned(num_workers):
+    assert all(batch.is_pinned() for batch in loader_of(num_workers=num_workers, pin_memory=True))
