@@ -26,8 +26,10 @@ class LRRange(NamedTuple):
     lrs        : of the first param group, one an update
     losses     : of the batch, before its update
     smoothed   : the same, as an average that forgets, corrected for its start
-    suggestion : lr at the lowest smoothed loss, divided by 10; None where the loss never fell
+    suggestion : lr at the lowest smoothed loss, divided by 10; None where the loss never fell, or was still falling
+                 at the last lr: the range then ends before the lowest loss, and a tenth of its end says nothing
     diverged   : whether it ended early: the loss had grown past `diverge` times its lowest value, or was not finite
+    advice     : one sentence: where the suggestion comes from, or why there is none and what to change
     """
 
     lrs: list[float]
@@ -35,6 +37,7 @@ class LRRange(NamedTuple):
     smoothed: list[float]
     suggestion: float | None
     diverged: bool
+    advice: str
 
 
 @contextmanager
@@ -144,7 +147,8 @@ def find_lr(
             if smoothed[-1] - lowest > (diverge - 1) * abs(lowest):
                 diverged = True
                 break
-    return LRRange(used, losses, smoothed, _suggest(used, smoothed), diverged)
+    suggestion, advice = _suggest(used, smoothed, diverged)
+    return LRRange(used, losses, smoothed, suggestion, diverged, advice)
 
 
 def _ramp(model, optimizer, loss_fn, batches, lrs, max_norm) -> Iterator[tuple[float, float]]:
@@ -172,9 +176,15 @@ def _ratios(optimizer: Optimizer) -> list[float]:
     return [float(group["lr"]) / first for group in optimizer.param_groups]
 
 
-def _suggest(lrs: list[float], smoothed: list[float]) -> float | None:
-    """A tenth of the lr at the lowest smoothed loss; None where there is no lower loss than the first."""
+def _suggest(lrs: list[float], smoothed: list[float], diverged: bool) -> tuple[float | None, str]:
+    """A tenth of the lr at the lowest smoothed loss, and a sentence about it; None where that point says nothing."""
     if not smoothed:
-        return None
+        if diverged:
+            return None, "The first loss or gradient was not finite: mend the model or its inputs first."
+        return None, "No batch had a target that counts: look at the targets."
     lowest = smoothed.index(min(smoothed))
-    return lrs[lowest] / 10 if lowest > 0 else None
+    if lowest == 0:
+        return None, f"The loss never fell below its first value: lower min_lr ({lrs[0]:.2g}), or smooth more."
+    if lowest == len(smoothed) - 1 and not diverged:
+        return None, f"The loss was still falling at the last lr ({lrs[-1]:.2g}): raise max_lr."
+    return lrs[lowest] / 10, f"A tenth of {lrs[lowest]:.2g}, the lr at the lowest smoothed loss."

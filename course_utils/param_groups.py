@@ -5,6 +5,7 @@ It knows a model's parameters and an optimizer's groups; it knows no lr. `schedu
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 from torch import nn
@@ -12,11 +13,19 @@ from torch.optim import Optimizer
 
 
 def decay_groups(model: nn.Module, *, weight_decay: float) -> list[dict]:
-    """Two param groups: matrices and kernels decay; biases and norms do not, nor does anything of one dimension.
+    """Two param groups: what has two or more dimensions decays, except in LayerNorm and RMSNorm.
 
-    returns : [{"params", "weight_decay": weight_decay}, {"params", "weight_decay": 0.0}], trainable parameters only,
-              each once; a group without parameters is left out
+    Only the number of dimensions counts, not the role: weights of linear and convolution layers, embeddings and a
+    positional embedding (T, C) decay, and so would a bias kept as (1, 8). Biases (8,), the weights of norms and single
+    numbers do not.
+
+    weight_decay : of the first group, 0 or more
+    returns      : [{"params", "weight_decay": weight_decay}, {"params", "weight_decay": 0.0}], trainable parameters
+                   only, each once; a group without parameters is left out
+    raises       : ValueError for a weight_decay that is below 0 or not finite
     """
+    if not (weight_decay >= 0 and math.isfinite(weight_decay)):
+        raise ValueError(f"weight_decay must be a finite number, 0 or more, got {weight_decay}: below 0 weights grow")
     norms = [module for module in model.modules() if isinstance(module, (nn.LayerNorm, nn.RMSNorm))]
     of_norms = {id(param) for norm in norms for param in norm.parameters()}  # those may have more dimensions
     decayed = {"params": [], "weight_decay": weight_decay}

@@ -1,21 +1,24 @@
 """Learning-rate schedules: pure functions from step to factor, and what ties them to an optimizer.
 
 A factor function knows no optimizer, so you can plot it, test it, or hand it to `LambdaLR`. Bind its arguments with
-`functools.partial`: that can be pickled, and a lambda cannot. `find_lr`, `race` and the param groups have
-modules of their own.
+`functools.partial`: that can be pickled, and a lambda cannot. `find_lr`, `race`, `plateau_step` and the param
+groups have modules of their own.
 """
 
 from __future__ import annotations
 
 import math
+import numbers
+import operator
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
+from torch.optim import Optimizer, lr_scheduler
 
 from course_utils.lr_finder import LRRange, find_lr
 from course_utils.lr_race import Entry, Race, race, race_steps
 from course_utils.param_groups import check_optimizer_covers, decay_groups
+from course_utils.plateau import plateau_step
 
 __all__ = [
     "Entry", "LRRange", "Race", "check_optimizer_covers", "constant", "decay_groups", "exponential", "find_lr",
@@ -26,12 +29,32 @@ __all__ = [
 FactorFn = Callable[[int], float]
 
 
+def _check_counts(least: int, **counts: Any) -> None:
+    """raises : ValueError that names the first of `counts` that is no whole number, or is below `least`"""
+    for name, value in counts.items():
+        try:
+            too_low = operator.index(value) < least
+        except TypeError:
+            raise ValueError(
+                f"{name} must be a whole number, got {value!r}: give a count, such as int(share * total_steps)"
+            ) from None
+        if too_low:
+            raise ValueError(f"{name} must be {least} or more, got {value}")
+
+
+def _plain(step: int, size: int, other: int = 1) -> bool:
+    """Whether there is nothing to check, asked at every update: the check itself would cost as much as the cosine."""
+    return type(step) is type(size) is type(other) is int and step >= 0
+
+
 def constant(step: int) -> float:
     """The base lr, always.
 
     step    : optimizer updates already made (0-based)
     returns : 1.0
+    raises  : ValueError for a step that is no whole number, or below 0; so do all the functions below
     """
+    _check_counts(0, step=step)
     return 1.0
 
 
@@ -42,10 +65,12 @@ def exponential(step: int, *, gamma: float, decay_steps: int = 1) -> float:
     gamma       : factor left after `decay_steps` updates, in (0, 1]
     decay_steps : updates; with 1 this is `torch.optim.lr_scheduler.ExponentialLR`
     returns     : multiplier of each param group's base lr, in (0, 1]
-    raises      : ValueError unless 0 < gamma <= 1 and decay_steps >= 1
+    raises      : ValueError unless 0 < gamma <= 1 and decay_steps is a whole number >= 1
     """
     if not 0 < gamma <= 1 or decay_steps < 1:
         raise ValueError(f"need 0 < gamma <= 1 and decay_steps >= 1, got gamma={gamma}, decay_steps={decay_steps}")
+    if not _plain(step, decay_steps):
+        _check_counts(0, step=step, decay_steps=decay_steps)
     return gamma ** (step / decay_steps)
 
 
@@ -55,12 +80,14 @@ def step_decay(step: int, *, step_size: int, gamma: float = 0.1) -> float:
     step      : optimizer updates already made (0-based)
     step_size : updates, not epochs
     returns   : multiplier of each param group's base lr, in (0, 1]
-    raises    : ValueError unless 0 < gamma <= 1 and step_size >= 1
+    raises    : ValueError unless 0 < gamma <= 1 and step_size is a whole number >= 1
 
     Equal to `torch.optim.lr_scheduler.StepLR`.
     """
     if not 0 < gamma <= 1 or step_size < 1:
         raise ValueError(f"need 0 < gamma <= 1 and step_size >= 1, got gamma={gamma}, step_size={step_size}")
+    if not _plain(step, step_size):
+        _check_counts(0, step=step, step_size=step_size)
     return gamma ** (step // step_size)
 
 
@@ -68,11 +95,11 @@ def warmup_cosine(step: int, *, warmup_steps: int, total_steps: int, min_factor:
     """Rise linearly to 1, then follow half a cosine down to `min_factor`, and stay there.
 
     step         : optimizer updates already made (0-based; a micro-batch is not a step)
-    warmup_steps : updates spent rising; update 0 uses 1 / warmup_steps, never 0
+    warmup_steps : updates spent rising, a count and no share; update 0 uses 1 / warmup_steps, never 0
     total_steps  : updates in the run; `min_factor` is reached at step == total_steps and kept after it
     min_factor   : share of the base lr at the end, in [0, 1]
     returns      : multiplier of each param group's base lr, in [0, 1]
-    raises       : ValueError unless 0 <= warmup_steps < total_steps and 0 <= min_factor <= 1
+    raises       : ValueError unless 0 <= warmup_steps < total_steps, both whole numbers, and 0 <= min_factor <= 1
 
     Source: Loshchilov & Hutter, SGDR (arXiv:1608.03983); warm-up from Goyal et al. (arXiv:1706.02677).
     """
@@ -81,6 +108,8 @@ def warmup_cosine(step: int, *, warmup_steps: int, total_steps: int, min_factor:
             "need 0 <= warmup_steps < total_steps and 0 <= min_factor <= 1, got "
             f"warmup_steps={warmup_steps}, total_steps={total_steps}, min_factor={min_factor}"
         )
+    if not _plain(step, warmup_steps, total_steps):
+        _check_counts(0, step=step, warmup_steps=warmup_steps, total_steps=total_steps)
     if step < warmup_steps:
         return (step + 1) / warmup_steps
     progress = min(1.0, (step - warmup_steps) / (total_steps - warmup_steps))  # without min it would rise again
@@ -94,7 +123,7 @@ def warm_restarts(step: int, *, cycle_steps: int, cycle_mult: int = 1, min_facto
     cycle_steps : updates in the first cycle
     min_factor  : what a cycle falls towards; its last update is one step above it, as in torch's own class
     returns     : multiplier of each param group's base lr, in [0, 1]
-    raises      : ValueError unless cycle_steps >= 1, cycle_mult >= 1 and 0 <= min_factor <= 1
+    raises      : ValueError unless cycle_steps >= 1 and cycle_mult >= 1, both whole, and 0 <= min_factor <= 1
 
     Equal to `torch.optim.lr_scheduler.CosineAnnealingWarmRestarts`. Source: SGDR (arXiv:1608.03983).
     """
@@ -103,6 +132,8 @@ def warm_restarts(step: int, *, cycle_steps: int, cycle_mult: int = 1, min_facto
             "need cycle_steps >= 1, cycle_mult >= 1 and 0 <= min_factor <= 1, got "
             f"cycle_steps={cycle_steps}, cycle_mult={cycle_mult}, min_factor={min_factor}"
         )
+    if not _plain(step, cycle_steps, cycle_mult):
+        _check_counts(0, step=step, cycle_steps=cycle_steps, cycle_mult=cycle_mult)
     length = cycle_steps
     if cycle_mult == 1:
         step %= length  # what the loop would do, without walking through every cycle of a long run
@@ -116,15 +147,22 @@ def lr_curve(
 ) -> list[float] | list[list[float]]:
     """The lr of each update of a run, computed without a scheduler: drawing it uses nothing up.
 
-    base_lr : of one param group, or of several
+    base_lr : of one param group, or of several: a list, a tuple, an array or a tensor of one dimension
     returns : total_steps lrs; for several groups one such list each
-    raises  : ValueError for total_steps below 1
+    raises  : ValueError for total_steps below 1 or no whole number
     """
-    if total_steps < 1:
-        raise ValueError(f"lr_curve needs total_steps >= 1, got {total_steps}")
-    if isinstance(base_lr, Sequence):
+    _check_counts(1, total_steps=total_steps)
+    if isinstance(base_lr, Sequence) or getattr(base_lr, "ndim", 0):
         return [lr_curve(factor_fn, total_steps, base_lr=lr) for lr in base_lr]
-    return [float(base_lr) * factor_fn(step) for step in range(total_steps)]
+    return [float(base_lr) * float(factor_fn(step)) for step in range(total_steps)]
+
+
+class LambdaLR(lr_scheduler.LambdaLR):
+    """Torch's own, but a NumPy factor leaves a float: `torch.load(weights_only=True)` refuses a NumPy lr."""
+
+    def get_lr(self) -> list:
+        pairs = zip(self.base_lrs, self.lr_lambdas, strict=True)
+        return [base_lr * float(factor_fn(self.last_epoch)) for base_lr, factor_fn in pairs]
 
 
 def make_scheduler(optimizer: Optimizer, factor_fn: FactorFn) -> LambdaLR:
@@ -132,11 +170,18 @@ def make_scheduler(optimizer: Optimizer, factor_fn: FactorFn) -> LambdaLR:
 
     Call its `step()` once after each optimizer update that was made: not per micro-batch, not for a skipped update.
 
-    raises : ValueError where the first update would have lr 0 (a warm-up of step / warmup_steps does that), where
-             factor_fn(0) is not a finite number, or where the optimizer is in the middle of another schedule
+    factor_fn : step -> a real number (a NumPy number will do, a tensor will not)
+    raises    : ValueError where factor_fn is no function, or the first update would have lr 0 (a warm-up of
+                step / warmup_steps does that), where factor_fn(0) is not a finite number, or where the optimizer is in
+                the middle of another schedule
     """
+    if not callable(factor_fn):
+        raise ValueError(
+            f"factor_fn must be a function from step to factor, got {factor_fn!r}: bind arguments with "
+            "functools.partial; for a function per param group, build torch's LambdaLR yourself"
+        )
     first = factor_fn(0)
-    if not isinstance(first, (int, float)) or not math.isfinite(first):
+    if not isinstance(first, numbers.Real) or not math.isfinite(first):
         raise ValueError(f"factor_fn(0) must be a finite number, got {first!r}")
     if first <= 0:
         raise ValueError(
@@ -158,28 +203,6 @@ def _refuse_second_schedule(optimizer: Optimizer, first: float) -> None:
             )
 
 
-def plateau_step(scheduler: ReduceLROnPlateau, metric: float) -> bool:
-    """`scheduler.step(metric)`, for a metric that says something.
-
-    metric  : finite; what `mode` of the scheduler is about ("min" for a loss, "max" for an accuracy)
-    returns : whether this call lowered an lr
-    raises  : ValueError for NaN or inf, before the scheduler has seen it: NaN is never better, so after `patience`
-              such values it would lower the lr without a word; for any other scheduler, which would take the metric
-              for an epoch number
-    """
-    if not isinstance(scheduler, ReduceLROnPlateau):
-        raise ValueError(
-            f"only ReduceLROnPlateau takes a metric; {type(scheduler).__name__}.step({metric}) would jump to epoch "
-            f"{metric}: call step() without arguments"
-        )
-    if not math.isfinite(metric):
-        raise ValueError(f"the metric must be finite, got {float(metric)}: it would count as one without progress")
-    groups = scheduler.optimizer.param_groups
-    before = [float(group["lr"]) for group in groups]
-    scheduler.step(metric)
-    return [float(group["lr"]) for group in groups] != before
-
-
 def updates_in_run(
     num_examples: int,
     *,
@@ -194,13 +217,16 @@ def updates_in_run(
     num_examples : in an epoch, over all ranks
     batch_size   : examples of a micro-batch on one rank
     accumulate   : micro-batches an update; an epoch's last window may hold fewer and is an update all the same
-    raises       : ValueError for a size below 1
+    raises       : ValueError for a size below 1 or no whole number, and where drop_last leaves no batch
     """
     sizes = {"num_examples": num_examples, "batch_size": batch_size, "num_epochs": num_epochs}
-    for name, value in (sizes | {"accumulate": accumulate, "world_size": world_size}).items():
-        if value < 1:
-            raise ValueError(f"{name} must be 1 or more, got {value}")
+    _check_counts(1, **sizes, accumulate=accumulate, world_size=world_size)
     micro_batches, rest = divmod(num_examples, batch_size * world_size)
     if rest and not drop_last:
         micro_batches += 1
+    if not micro_batches:
+        raise ValueError(
+            f"drop_last=True leaves no batch: {num_examples} examples are fewer than the {batch_size} x {world_size} "
+            "of one batch on every rank; use a smaller batch_size or drop_last=False"
+        )
     return num_epochs * math.ceil(micro_batches / accumulate)

@@ -349,8 +349,31 @@ def test_it_stops_where_the_loss_is_four_times_its_lowest_or_not_finite(losses, 
 
 
 def test_a_loss_that_never_falls_gives_no_suggestion():
-    assert scripted([1.0, 1.1, 1.2, 1.3, 1.4]).suggestion is None
-    assert scripted([math.nan]) == LRRange([], [], [], None, True)
+    found = scripted([1.0, 1.1, 1.2, 1.3, 1.4])
+    assert (found.suggestion, found.diverged) == (None, False)
+    assert "never fell below its first value: lower min_lr (0.0001)" in found.advice
+    assert scripted([math.nan])[:-1] == ([], [], [], None, True)
+    assert "first loss or gradient was not finite" in scripted([math.nan]).advice
+
+
+def test_a_loss_still_falling_at_the_last_lr_gives_no_suggestion_but_a_word():
+    found = scripted([5.0, 4.0, 3.0, 2.0, 1.0])
+    assert (found.suggestion, found.diverged) == (None, False)
+    assert found.advice == "The loss was still falling at the last lr (1): raise max_lr."
+
+
+def test_the_lowest_loss_just_before_divergence_is_a_point_to_divide_by_ten():
+    found = scripted([5.0, 4.0, 3.0, math.inf])
+    assert (found.suggestion, found.diverged) == (pytest.approx(1e-3), True)
+    assert found.advice == "A tenth of 0.01, the lr at the lowest smoothed loss."
+
+
+def test_batches_without_any_target_give_no_suggestion_but_a_word():
+    model, optimizer, _, _ = new_run("sgd", filled=False, scheduled=False)
+    ignored = (torch.randn(4, 4), torch.full((4,), -100))
+    assert find_lr(model, optimizer, LOSS_FN, [ignored], num_steps=3) == LRRange(
+        [], [], [], None, False, "No batch had a target that counts: look at the targets."
+    )
 
 
 def test_on_a_parabola_it_finds_the_lr_beyond_which_updates_overshoot():

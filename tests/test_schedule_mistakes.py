@@ -9,7 +9,17 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import SGD, Adam, AdamW
-from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR, LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import (
+    ChainedScheduler,
+    ConstantLR,
+    CosineAnnealingLR,
+    CosineAnnealingWarmRestarts,
+    LambdaLR,
+    LRScheduler,
+    MultiplicativeLR,
+    ReduceLROnPlateau,
+    SequentialLR,
+)
 
 from course_utils.loaders import ResumableLoader
 from course_utils.schedules import (
@@ -180,6 +190,58 @@ def test_mode_min_with_an_accuracy_lowers_the_lr_while_all_goes_well():
     assert lrs("max") == [1.0] * 8
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda optimizer: SequentialLR(optimizer, [ConstantLR(optimizer), ConstantLR(optimizer)], milestones=[3]),
+        lambda optimizer: ChainedScheduler([ConstantLR(optimizer), ConstantLR(optimizer)]),
+    ],
+    ids=["SequentialLR", "ChainedScheduler"],
+)
+def test_schedulers_of_schedulers_take_no_metric(make):
+    optimizer = optimizer_with(1.0)
+    scheduler = make(optimizer)
+    optimizer.step()
+    with pytest.raises(TypeError, match="takes 1 positional argument but 2 were given"):
+        scheduler.step(0.42)
+
+
+def stepped_with_a_metric(make, num_steps: int):
+    """(optimizer, scheduler, warnings) after `num_steps` steps and then step(0.42)."""
+    optimizer = optimizer_with(1.0)
+    scheduler = make(optimizer)
+    lrs_of(optimizer, scheduler, num_steps)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        scheduler.step(0.42)
+    return optimizer, scheduler, caught
+
+
+def test_a_metric_sends_warm_restarts_back_to_the_start_without_a_warning():
+    optimizer, scheduler, caught = stepped_with_a_metric(lambda o: CosineAnnealingWarmRestarts(o, 10), 5)
+    assert (scheduler.T_cur, scheduler.last_epoch, caught) == (0.42, 0, [])
+    assert optimizer.param_groups[0]["lr"] == pytest.approx((1 + math.cos(0.042 * math.pi)) / 2)
+
+
+def test_a_metric_makes_multiplicative_lr_go_one_step_on_and_lose_count():
+    optimizer, scheduler, caught = stepped_with_a_metric(lambda o: MultiplicativeLR(o, lambda step: 0.5), 3)
+    assert (optimizer.param_groups[0]["lr"], scheduler.last_epoch) == (0.5**4, 0.42)
+    assert ["deprecated" in str(w.message) for w in caught] == [True]
+
+
+@pytest.mark.parametrize("mode, metrics", [("min", [-1.0] * 12), ("max", [-1.0] * 12), ("min", [-1.0, -0.99995] * 6)])
+def test_a_relative_threshold_never_lowers_the_lr_for_a_metric_below_zero_that_stands_still(mode, metrics):
+    relative, absolute = optimizer_with(1.0), optimizer_with(1.0)
+    plain = ReduceLROnPlateau(relative, mode=mode, patience=2)
+    ours = ReduceLROnPlateau(absolute, mode=mode, patience=2, threshold_mode="abs")
+    for metric in metrics:
+        plain.step(metric)
+        plateau_step(ours, metric)
+    assert relative.param_groups[0]["lr"] == 1.0 and absolute.param_groups[0]["lr"] == pytest.approx(1e-3)
+    with pytest.raises(ValueError, match="threshold_mode='abs'"):
+        plateau_step(plain, metrics[0])
+
+
 # --- the class form as people write it -----------------------------------------------------------------------------
 
 
@@ -239,6 +301,43 @@ def test_a_second_scheduler_rewrites_the_lr_of_a_run_and_loses_one_set_by_hand()
         make_scheduler(optimizer, lambda step: 0.5**step)
     LambdaLR(optimizer, lambda step: 0.5**step)
     assert optimizer.param_groups[0]["lr"] == 1.0
+
+
+def half_life(step):
+    return 0.5**step
+
+
+def test_the_state_of_the_scheduler_alone_leaves_the_lr_of_the_optimizer_for_one_update():
+    first, second = optimizer_with(1.0), optimizer_with(1.0)
+    scheduler, resumed = LambdaLR(first, half_life), LambdaLR(second, half_life)
+    lrs_of(first, scheduler, 2)
+    resumed.load_state_dict(scheduler.state_dict())
+    assert (resumed.get_last_lr(), second.param_groups[0]["lr"]) == ([0.25], 1.0)
+    assert lrs_of(second, resumed, 2) == [1.0, 0.125]
+    third = optimizer_with(1.0)
+    resumed = LambdaLR(third, half_life)
+    resumed.load_state_dict(scheduler.state_dict())
+    third.load_state_dict(first.state_dict())
+    assert lrs_of(third, resumed, 2) == [0.25, 0.125]
+
+
+class Decay:
+    """A factor as an object: its setting is an attribute."""
+
+    def __init__(self, gamma):
+        self.gamma = gamma
+
+    def __call__(self, step):
+        return self.gamma**step
+
+
+def test_lambda_lr_stores_the_attributes_of_a_callable_object_and_overwrites_them_and_no_partials():
+    saved = LambdaLR(optimizer_with(1.0), Decay(0.5)).state_dict()
+    resumed = LambdaLR(optimizer_with(1.0), Decay(0.9))
+    resumed.load_state_dict(saved)
+    assert saved["lr_lambdas"] == [{"gamma": 0.5}] and resumed.lr_lambdas[0].gamma == 0.5
+    assert LambdaLR(optimizer_with(1.0), cosine(10)).state_dict()["lr_lambdas"] == [{}]
+    assert LambdaLR(optimizer_with(1.0), half_life).state_dict()["lr_lambdas"] == [None]
 
 
 def test_a_plot_made_by_stepping_the_scheduler_uses_it_up():
@@ -302,6 +401,27 @@ def test_adams_state_turns_adamw_at_default_settings_into_adams_decay():
     assert adamw.param_groups[0]["weight_decay"] == 0
 
 
+def test_adam_loaded_with_adamws_state_decays_like_adamw():
+    weight, adamw = moved_by(AdamW, [1.0], lr=0.1, weight_decay=0.5)
+    loaded = nn.Parameter(weight.detach().clone())
+    adam = Adam([loaded], lr=0.1, weight_decay=0.5)
+    assert adam.param_groups[0]["decoupled_weight_decay"] is False
+    adam.load_state_dict(copy.deepcopy(adamw.state_dict()))  # without a copy they share the moments
+    assert adam.param_groups[0]["decoupled_weight_decay"] is True
+    for param, optimizer in ((weight, adamw), (loaded, adam)):
+        param.grad = torch.full((1,), -2.0)
+        optimizer.step()
+    assert torch.equal(weight, loaded)
+
+
+def test_loading_a_state_overwrites_the_settings_of_the_constructor():
+    _, saved = moved_by(AdamW, [1.0], lr=0.1, betas=(0.9, 0.999), weight_decay=0.01)
+    optimizer = AdamW([nn.Parameter(torch.zeros(1))], lr=0.5, betas=(0.5, 0.6), weight_decay=0.3)
+    optimizer.load_state_dict(saved.state_dict())
+    [group] = optimizer.param_groups
+    assert (group["lr"], group["betas"], group["weight_decay"]) == (0.1, (0.9, 0.999), 0.01)
+
+
 @pytest.mark.parametrize("cls", [Adam, AdamW, functools.partial(SGD, momentum=0.9)])
 def test_the_moments_are_equal_to_the_bit_for_two_lr_sequences_with_the_same_gradients(cls):
     gradients = [0.3, -2.0, 5.0, 0.01, 1.7]
@@ -355,6 +475,12 @@ def test_adams_first_update_is_the_lr_whatever_the_gradient_and_sgds_is_not(grad
     by_sgd, _ = moved_by(SGD, [gradient], lr=0.01)
     assert by_adam.item() == pytest.approx(-0.01, rel=2e-5)
     assert by_sgd.item() == pytest.approx(-0.01 * gradient)
+
+
+@pytest.mark.parametrize("gradient, share", [(0.0, 0.0), (1e-8, 0.5), (1e-7, 10 / 11), (1e-6, 100 / 101)])
+def test_adams_first_update_is_less_than_the_lr_where_the_gradient_is_near_eps(gradient, share):
+    weight, _ = moved_by(Adam, [gradient], lr=0.01)  # g / (|g| + eps), and eps is 1e-8
+    assert weight.item() == pytest.approx(-0.01 * share, rel=1e-5)
 
 
 def test_a_head_replaced_after_the_optimizer_was_made_never_trains(tiny_batch):
