@@ -20,13 +20,14 @@ from torch.utils.data import Dataset
 from course_utils.batches import naming
 from course_utils.catalogue import make_catalogue
 from course_utils.data import FASHION_PART
+from course_utils.image_folder import FolderScan, ImageFolderDataset, scan_image_folder
 from course_utils.images import load_rgb
 from course_utils.randomness import BatchKey, derive_seed, isolated_rng, seed_generators
 from course_utils.streams import ShardedRecords
 
 __all__ = [
-    "ArrayDataset", "FASHION_CLASSES", "ShardedRecords", "keyed_examples", "load_fashion", "load_rgb", "make_catalogue",
-    "run_batch_transform",
+    "ArrayDataset", "FASHION_CLASSES", "FolderScan", "ImageFolderDataset", "ShardedRecords", "keyed_examples",
+    "load_fashion", "load_rgb", "make_catalogue", "run_batch_transform", "scan_image_folder",
 ]  # fmt: skip
 
 FASHION_CLASSES = (

@@ -52,6 +52,17 @@ def load_rgb(source: str | os.PathLike | bytes, *, background: tuple[int, int, i
         raise ValueError(f"{name} cannot be read as an image: {_reason(error)}") from error
 
 
+def why_unreadable(path: str | os.PathLike) -> str | None:
+    """Why `load_rgb(path)` fails; None where it decodes. A pipe, which would wait, is not opened."""
+    if not os.path.isfile(path):
+        return "it is no regular file, or a link to nothing"
+    try:
+        load_rgb(path)
+    except ValueError as error:
+        return _reason(error.__cause__)
+    return None
+
+
 def _decode(content: bytes, background: tuple[int, int, int]) -> torch.Tensor:
     from PIL import Image
 
