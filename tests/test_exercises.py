@@ -1,12 +1,14 @@
 """Every exercise keeps its promises, and a defective exercise does not pass for a sound one."""
 
 import json
+import math
 import os
 import random
 import stat
 import subprocess
 import sys
 import time
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -487,11 +489,14 @@ def _predict() -> Exercise:
 
 def test_a_value_is_checked_in_several_forms_and_its_mistakes_are_named():
     assert verify(_predict()) == []
-    for form in (0.25, 1 / 4, torch.tensor(0.25), np.float32(0.25), lambda: 0.25):
+    for form in (0.25, 1 / 4, torch.tensor(0.25), np.float32(0.25), Fraction(1, 4)):
         assert judge(_predict(), form).status == "right"
     assert judge(_predict(), 1).mistake == "starts_anew"
     assert judge(_predict(), 0.3).lines == ("prediction = 0.3 is not right.",)  # the right one would be the answer
     assert judge(_predict(), "0.25").lines[0].endswith("is not right: a number is asked for, not a string.")
+    for given, words in ((lambda: 0.25, "a function"), (float, "a class")):
+        status, text = _words(given, _predict())
+        assert status == "wrong" and text.endswith(f"is not right: a number is asked for, not {words}.")
     assert _predict().stub == "# Which lr does update 3 use?\nprediction = ...  # your code here"
 
 
@@ -690,9 +695,11 @@ def test_the_plateau_answer_cuts_where_reduce_lr_on_plateau_does():
         assert plateau.answer(metrics, patience) == _cuts_by_torch(metrics, patience)
 
 
-def _cuts_by_torch(metrics, patience) -> list[int]:
+def _cuts_by_torch(metrics, patience, threshold=0.0, **settings) -> list[int]:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=patience, threshold=0.0)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer, patience=patience, threshold=threshold, **settings
+    )
     lrs = [1.0]
     for metric in metrics:
         scheduler.step(metric)
@@ -753,9 +760,111 @@ def _scales_the_list(optimizer, base_lrs, factor):
     return base_lrs
 
 
+def _sets_initial_lr(optimizer, base_lrs, factor):
+    for group, base_lr in zip(optimizer.param_groups, base_lrs, strict=True):
+        group["initial_lr"] = base_lr * factor
+
+
+def _returns_a_new_optimizer(optimizer, base_lrs, factor):
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    return torch.optim.AdamW(parameters, lr=base_lrs[0] * factor)
+
+
+def _asks_for_initial_lr(optimizer, base_lrs, factor):
+    for group in optimizer.param_groups:
+        group["lr"] = group.get("initial_lr", group["lr"]) * factor
+
+
+def _asks_torch(**settings):
+    def plateau_cuts(metrics, patience):
+        if any(m != m for m in metrics):
+            raise ValueError("NaN")
+        return _cuts_by_torch(metrics, patience, **settings)
+
+    return plateau_cuts
+
+
+def _uncovered(same):
+    """schedules-8 with another notion of "the same parameter"."""
+
+    def uncovered_parameters(model, optimizer):
+        held = [p for group in optimizer.param_groups for p in group["params"]]
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        return sorted(name for name, p in named if not any(same(p, q) for q in held))
+
+    return uncovered_parameters
+
+
+def _not_in_any_group(model, optimizer):
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    return [name for name, p in named if not any(p in group["params"] for group in optimizer.param_groups)]
+
+
+def _jumps(first):
+    """schedules-6 with scheduler.step(i // accumulate), i counted from `first`."""
+
+    def train_epoch(model, optimizer, scheduler, micro_batches, accumulate):
+        for i, (inputs, targets) in enumerate(micro_batches):
+            (torch.nn.functional.mse_loss(model(inputs), targets) / accumulate).backward()
+            if (i + 1) % accumulate == 0:
+                optimizer.step()
+                scheduler.step((i + first) // accumulate)
+                optimizer.zero_grad()
+
+    return train_epoch
+
+
+def _count(steps):
+    """schedules-3 with `steps(micro_batches, accumulate)` for the steps of an epoch; micro_batches is a fraction."""
+
+    def count_steps(num_examples, batch_size, accumulate, num_epochs):
+        return num_epochs * steps(num_examples / batch_size, accumulate)
+
+    return count_steps
+
+
+def _previews_by_the_function(optimizer, scheduler, num_steps):
+    return [scheduler.base_lrs[0] * scheduler.lr_lambdas[0](step) for step in range(num_steps)]
+
+
+def _groups_of_the_tensors(tensors):
+    def decay_groups(model, *, weight_decay):
+        decays, others = ([t for t in tensors(model) if (t.ndim >= 2) is matrix] for matrix in (True, False))
+        return [{"params": decays, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+
+    return decay_groups
+
+
 @pytest.mark.parametrize(
     "id, given, mistake",
     [
+        ("schedules-1", lambda step, warmup_steps: step / (warmup_steps - 1) if step < warmup_steps else 1.0,
+         "rises_from_zero_to_one"),
+        ("schedules-1", lambda step, warmup_steps: min(Fraction(1), Fraction(step + 1, warmup_steps)), None),
+        ("schedules-3", _count(lambda n, a: math.ceil(n) // a), "drops_the_incomplete_window"),
+        ("schedules-3", _count(lambda n, a: round(n / a)), "rounds_to_the_nearest"),
+        ("schedules-3", _count(lambda n, a: round(round(n) / a)), "rounds_to_the_nearest"),
+        ("schedules-3", _count(lambda n, a: round(math.ceil(n) / a)), "rounds_to_the_nearest"),
+        ("schedules-3", _count(lambda n, a: int(n / a)), "drops_what_is_left"),
+        ("schedules-4", _groups_of_the_tensors(lambda model: model.state_dict().values()), "takes_detached_tensors"),
+        ("schedules-4", _groups_of_the_tensors(lambda model: [p.data for p in model.parameters()]),
+         "takes_detached_tensors"),
+        ("schedules-5", _sets_initial_lr, "sets_the_initial_lr"),
+        ("schedules-5", _returns_a_new_optimizer, "returns_another_optimizer"),
+        ("schedules-5", _asks_for_initial_lr, None),
+        ("schedules-6", _jumps(0), "passes_a_number_to_step"),
+        ("schedules-6", _jumps(1), "passes_a_number_to_step"),
+        ("schedules-7", _asks_torch(threshold=0.0), None),
+        ("schedules-7", _asks_torch(threshold=1e-4), "needs_a_clear_improvement"),
+        ("schedules-7", _asks_torch(threshold=1e-4, threshold_mode="abs"), "needs_a_clear_improvement"),
+        ("schedules-7", _asks_torch(threshold=1e-6, threshold_mode="abs"), "needs_a_clear_improvement"),
+        ("schedules-8", _uncovered(lambda p, q: p is q), None),
+        ("schedules-8", _uncovered(torch.equal), "compares_values"),
+        ("schedules-8", _uncovered(torch.allclose), "compares_values"),
+        ("schedules-8", _uncovered(lambda p, q: p.shape == q.shape and (p == q).all()), "compares_values"),
+        ("schedules-8", _uncovered(lambda p, q: p == q), "compares_with_in"),
+        ("schedules-8", _not_in_any_group, "compares_with_in"),
+        ("schedules-9", _previews_by_the_function, "previews_from_the_start"),
         ("schedules-7", _no_nan_check_and_early, "cuts_one_epoch_early"),
         ("schedules-7", _early_with_a_text_of_its_own, "cuts_one_epoch_early"),
         ("schedules-9", _preview_of_two_copies, "steps_a_copy_that_drives_another_optimizer"),

@@ -10,6 +10,7 @@ import inspect
 import math
 import sys
 from collections.abc import Iterator, Mapping, Set
+from fractions import Fraction
 from itertools import chain
 from typing import Any
 
@@ -45,7 +46,9 @@ def _difference(expected: Any, got: Any, rel: float, abs_: float, where: str) ->
 
 
 def as_number(value: Any) -> Any:
-    """The plain number in a NumPy scalar, a 0-d array or a 0-d tensor; anything else unchanged."""
+    """The plain number in a NumPy scalar, a 0-d array, a 0-d tensor or a Fraction; anything else unchanged."""
+    if isinstance(value, Fraction):
+        return float(value)
     return value.item() if is_array(value) and tuple(value.shape) == () else value
 
 

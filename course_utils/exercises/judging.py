@@ -127,8 +127,13 @@ def same(exercise: Exercise, wanted: Outcome, given: Outcome) -> bool:
 
 
 def _as_function(exercise: Exercise, answer: Any) -> Any:
-    """In an exercise that asks for a value, the value itself stands for a function that returns it."""
-    return (lambda: answer) if exercise.value and not callable(answer) else answer
+    """In an exercise that asks for a value, the value itself stands for a function that returns it.
+
+    A function of the reader's is a wrong value; only the exercise's own answer and wrong answers are called there.
+    """
+    own = [exercise.answer, *(fn for name in exercise.wrong_answers for fn in exercise.forms(name))]
+    given = getattr(answer, "__wrapped__", answer)  # `answer(id)` wraps the exercise's answer
+    return answer if not exercise.value or any(given is fn for fn in own) else lambda: answer
 
 
 def _not_callable(exercise: Exercise, fn: Any) -> str | None:

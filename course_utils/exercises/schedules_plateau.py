@@ -22,9 +22,10 @@ from course_utils.exercises.declare import exercise
         ([0.5, 0.6, 0.6, 0.55, 0.58], 1),
         ([0.5, 0.6, 0.4, 0.45, 0.3, 0.35], 1),
         ([0.6, 0.5, 0.5, 0.4, 0.4], 1),
+        ([0.5, 0.4999995, 0.499999, 0.4999985], 1),
         ([0.5, math.nan, math.nan, 0.4], 1),
     ],
-    expected=[[], [2], [6], [4], [2, 4, 6], [2], [2, 4], [], [], ValueError],
+    expected=[[], [2], [6], [4], [2, 4, 6], [2], [2, 4], [], [], [], ValueError],
     keep_arguments=True,
     describe=lambda metrics, patience: f"plateau_cuts({metrics}, patience={patience})",
     hints=[
@@ -114,6 +115,13 @@ def takes_equal_for_better(metrics, patience):
     """An equal metric counts as an improvement: on a flat plateau, the very thing to be noticed, the lr is never
     cut."""
     return _cuts(metrics, better=lambda m, best, _: m <= best, due=lambda num_bad: num_bad > patience)
+
+
+@plateau_cuts.wrong
+def needs_a_clear_improvement(metrics, patience):
+    """A small decrease does not count: that is ReduceLROnPlateau's own default, threshold=1e-4, by which the best must
+    be beaten by 0.01 %. Here any decrease counts (threshold=0), so `metric < best` decides."""
+    return _cuts(metrics, better=lambda m, best, _: m < best * (1 - 1e-4), due=lambda num_bad: num_bad > patience)
 
 
 @plateau_cuts.wrong

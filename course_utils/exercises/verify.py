@@ -109,7 +109,7 @@ def _messages(exercise: Exercise) -> Iterator[str]:
 def _right_forms(exercise: Exercise) -> Iterator[str]:
     """The answer's results in other forms that mean the same are right too."""
     for label, convert in _FORMS.items():
-        if _applies(exercise, convert) and judge(exercise, _through(exercise, convert)).status != "right":
+        if _applies(exercise, convert) and judge(exercise, _given(exercise, convert)).status != "right":
             yield f"rejects the right results as {label}"
 
 
@@ -119,11 +119,17 @@ def _nonsense(exercise: Exercise) -> Iterator[str]:
         candidates = {"a function that does nothing": lambda *args, **kwargs: len(args) and None}
     else:
         candidates = {
-            label: _through(exercise, convert) for label, convert in _NONSENSE.items() if _applies(exercise, convert)
+            label: _given(exercise, convert) for label, convert in _NONSENSE.items() if _applies(exercise, convert)
         }
     for label, fn in candidates.items():
         if judge(exercise, fn).status == "right":
             yield f"accepts {label}"
+
+
+def _given(exercise: Exercise, convert: Callable) -> Any:
+    """What a reader would hand in: a function, or in an exercise that asks for a value the value."""
+    fn = _through(exercise, convert)
+    return fn() if exercise.value else fn
 
 
 def _through(exercise: Exercise, convert: Callable) -> Callable:
