@@ -52,6 +52,7 @@ PARTS = {
     "progress_bar": "training_loop",
     "run_state": "training_loop",
     "sources": "loaders",
+    "splits": "datasets",
     "streams": "datasets",
     "windows": "training_loop",
     "worker_pool": "loaders",
