@@ -827,6 +827,17 @@ def _previews_by_the_function(optimizer, scheduler, num_steps):
     return [scheduler.base_lrs[0] * scheduler.lr_lambdas[0](step) for step in range(num_steps)]
 
 
+def _previews_and_begins_anew(optimizer, scheduler, num_steps):
+    lrs = []
+    for _ in range(num_steps):
+        lrs.append(optimizer.param_groups[0]["lr"])
+        scheduler.step()
+    scheduler.last_epoch = 0
+    for group in optimizer.param_groups:
+        group["lr"] = group["initial_lr"]
+    return lrs
+
+
 def _groups_of_the_tensors(tensors):
     def decay_groups(model, *, weight_decay):
         decays, others = ([t for t in tensors(model) if (t.ndim >= 2) is matrix] for matrix in (True, False))
@@ -865,6 +876,7 @@ def _groups_of_the_tensors(tensors):
         ("schedules-8", _uncovered(lambda p, q: p == q), "compares_with_in"),
         ("schedules-8", _not_in_any_group, "compares_with_in"),
         ("schedules-9", _previews_by_the_function, "previews_from_the_start"),
+        ("schedules-9", _previews_and_begins_anew, "goes_back_to_the_start"),
         ("schedules-7", _no_nan_check_and_early, "cuts_one_epoch_early"),
         ("schedules-7", _early_with_a_text_of_its_own, "cuts_one_epoch_early"),
         ("schedules-9", _preview_of_two_copies, "steps_a_copy_that_drives_another_optimizer"),
@@ -878,6 +890,14 @@ def _groups_of_the_tensors(tensors):
 def test_what_readers_tried_is_recognised(id, given, mistake):
     report = check(id, given)
     assert report.mistake == mistake and report.status == ("wrong" if mistake else "right")
+
+
+def test_a_copy_is_told_from_a_detached_tensor_of_the_same_values():
+    detached = _groups_of_the_tensors(lambda model: [p.detach() for p in model.parameters()])
+    copied = _groups_of_the_tensors(lambda model: [p.detach().clone() for p in model.parameters()])
+    assert "weight is in no group, only a detached tensor with its values" in repr(check("schedules-4", detached))
+    report = check("schedules-4", copied)
+    assert (report.status, report.mistake) == ("wrong", None) and report.lines[-1].endswith("weight is in no group")
 
 
 def test_another_error_type_where_an_error_is_due_is_no_named_mistake():
