@@ -73,8 +73,9 @@ def _decode(content: bytes, background: tuple[int, int, int]) -> torch.Tensor:
             decoded = _decode_plain_jpeg(content)
             if decoded is not None:
                 return decoded
-        image.load()
-        return _channels_first(_rgb(_upright(image), background))
+        image.load()  # Pillow turns a TIFF itself here, then has no orientation left
+        upright = _upright(_rgb(image, background), _orientation(image))
+        return torch.from_numpy(np.array(upright)).permute(2, 0, 1).contiguous()
 
 
 def _is_plain_jpeg(image: Image.Image) -> bool:
@@ -109,15 +110,10 @@ def _orientation(image: Image.Image) -> int:
         return 1
 
 
-def _upright(image: Image.Image) -> Image.Image:
+def _upright(image: Image.Image, orientation: int) -> Image.Image:
     from PIL import Image
 
-    orientation = _orientation(image)  # after load(): Pillow turns a TIFF itself, then has no orientation left
-    if orientation not in _UPRIGHT:
-        return image
-    turned = image.transpose(Image.Transpose[_UPRIGHT[orientation]])
-    turned.format = image.format  # transpose() drops it
-    return turned
+    return image.transpose(Image.Transpose[_UPRIGHT[orientation]]) if orientation in _UPRIGHT else image
 
 
 def _rgb(image: Image.Image, background: tuple[int, int, int]) -> Image.Image:
@@ -142,10 +138,6 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     if "transparency" in image.info:
         grey.putalpha(Image.fromarray(np.where(values == image.info["transparency"], 0, 255).astype(np.uint8)))
     return grey
-
-
-def _channels_first(image: Image.Image) -> torch.Tensor:
-    return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
 def _reason(error: Exception) -> str:

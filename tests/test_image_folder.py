@@ -16,6 +16,7 @@ from course_utils.catalogue import make_catalogue, read_index, read_manifest
 from course_utils.datasets import ImageFolderDataset, load_rgb, scan_image_folder
 from course_utils.image_folder import PackedNames
 from course_utils.loaders import ResumableLoader
+from course_utils.transforms import eval_transform, with_transform
 
 
 def write_photo(path, colour=(200, 30, 30), size=(8, 6)):
@@ -342,6 +343,22 @@ def test_the_loader_gives_its_batches(tmp_path, num_workers):
     batches = list(loader)
     assert [inputs.shape for inputs, _ in batches] == [(2, 3, 6, 8), (1, 3, 6, 8)]
     assert torch.equal(torch.cat([targets for _, targets in batches]), dataset.targets)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_through_a_loader_a_bad_file_is_still_named_with_its_index(tmp_path, num_workers):
+    dataset = ImageFolderDataset(make_folder(tmp_path, "a/1.png", "a/2.png"))
+    (tmp_path / "a/2.png").write_bytes(b"")
+    loader = ResumableLoader(dataset, batch_size=2, shuffle=False, num_workers=num_workers)
+    with pytest.raises(ValueError, match=r"example 1: .*2\.png cannot be read as an image: the file is empty"):
+        list(loader)
+
+
+def test_two_views_of_one_folder_share_nothing_but_the_files(tmp_path):
+    dataset = ImageFolderDataset(make_folder(tmp_path, "a/1.png", "b/1.png"))
+    view = with_transform(dataset, eval_transform(4))
+    assert view[1][0].shape == (3, 4, 4) and view[1][0].dtype == torch.float32 and view[1][1] == 1
+    assert dataset[1][0].shape == (3, 6, 8) and not hasattr(dataset, "take")
 
 
 def test_packed_names_come_back_as_they_were():
