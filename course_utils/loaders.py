@@ -155,8 +155,8 @@ class ResumableLoader:
         if "offset" not in state:
             raise ValueError(f"cannot resume: the state has no place inside an epoch ({state}), this loader needs one")
         for name, now in self.batches.identity().items():
-            if state[name] != now:
-                raise ValueError(f"cannot resume: {name} was {state[name]!r} when saved and is {now!r} now")
+            if state.get(name) != now:  # None: the state is another kind of loader's
+                raise ValueError(f"cannot resume: {name} was {state.get(name)!r} when saved and is {now!r} now")
         for name in ("batch_size", "world_size"):
             now = getattr(self.batches, name)
             if state[name] != now:

@@ -5,7 +5,9 @@ A source yields (key, batch, whether the epoch ends with it) from a place on. It
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
@@ -18,6 +20,19 @@ from course_utils.streams import ShardedRecords, SharedPosition
 Keyed = tuple[BatchKey, Any, bool]
 
 
+@contextmanager
+def sendable_errors() -> Iterator[None]:
+    """An exception that cannot be pickled becomes a RuntimeError: torch would lose it, and the loop would wait."""
+    try:
+        yield
+    except Exception as error:
+        try:
+            pickle.dumps(type(error))
+        except Exception:
+            raise RuntimeError(f"{type(error).__qualname__}, of a class that cannot be pickled: {error}") from error
+        raise
+
+
 class _Items(Dataset):
     """What map-style workers are sent: a key comes in the place of a list of indices."""
 
@@ -25,8 +40,10 @@ class _Items(Dataset):
         self.maker = maker
 
     def __getitems__(self, key: BatchKey) -> Keyed:
-        in_worker = get_worker_info() is not None
-        return key, self.maker.make(key) if in_worker else self.maker.make_isolated(key), False
+        if get_worker_info() is None:
+            return key, self.maker.make_isolated(key), False
+        with sendable_errors():
+            return key, self.maker.make(key), False
 
 
 class KeyFeed:
@@ -59,8 +76,11 @@ class StreamFeed(IterableDataset):
         self._position.set(epoch, offset)
 
     def __iter__(self) -> Iterator[Keyed]:
-        epoch, offset = self._position.get()  # now, not at the first batch
-        return self.records.keyed_batches(epoch, offset)
+        return self._share(*self._position.get())  # read now, not at the first batch
+
+    def _share(self, epoch: int, offset: int) -> Iterator[Keyed]:
+        with sendable_errors():
+            yield from self.records.keyed_batches(epoch, offset)
 
 
 class MapSource:

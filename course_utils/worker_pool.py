@@ -6,6 +6,7 @@ that goes to a place with `begin(epoch, offset)` and yields (key, batch, whether
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +23,29 @@ def as_it_is(batch: Any) -> Any:
     return batch
 
 
+class _Kept:
+    """Persistent workers: their feed, loader and torch iterator, until they end."""
+
+    def __init__(self) -> None:
+        self.feed = self.loader = self.iterator = None
+
+    def begin(self, epoch: int, offset: int) -> Any:
+        if self.iterator is not None and not all(worker.is_alive() for worker in self.iterator._workers):
+            raise RuntimeError("a worker has ended")  # torch would find out after 5 seconds
+        self.feed.begin(epoch, offset)
+        self.iterator = iter(self.loader)
+        return self.iterator
+
+    def end(self) -> None:
+        iterator, self.iterator = self.iterator, None
+        _end_workers(iterator)
+
+
+def _end_workers(iterator: Any) -> None:
+    if hasattr(iterator, "_shutdown_workers"):  # private: else they would live as long as a traceback names them
+        iterator._shutdown_workers()
+
+
 class WorkerPool:
     """Starts workers for one reading after another; persistent ones stay for the next.
 
@@ -34,8 +58,8 @@ class WorkerPool:
     def __init__(self, make_feed: Callable[[], Any], num_workers: int, options: dict[str, Any]) -> None:
         self._make_feed, self._num_workers, self._options = make_feed, num_workers, options
         self._persistent = bool(options.get("persistent_workers"))
-        self._kept: tuple[Any, DataLoader] | None = None
-        self._iterator: Any = None  # of the kept workers
+        self._kept, self._turn = _Kept(), 0
+        weakref.finalize(self, self._kept.end)  # in order; collected as part of a cycle, each would be waited for 5 s
         self._new_loader(make_feed())  # options that do not fit are noticed now
 
     def read(self, epoch: int, offset: int) -> Iterator[tuple[Any, Any, bool]]:
@@ -44,40 +68,41 @@ class WorkerPool:
         Persistent workers outlive a reading that was left early, not one that failed: they may be dead or hung.
         """
         iterator, healthy = self._begin(epoch, offset), False
+        self._turn = turn = self._turn + 1
         try:
-            for item in iterator:
-                healthy = True
-                yield item
+            while True:
+                if self._persistent and turn != self._turn:
+                    healthy = True  # they work for another reading
+                    raise RuntimeError("these workers have begun another reading: one at a time, or not persistent")
                 healthy = False
-            healthy = True
+                item = _next_item(iterator)
+                healthy = True
+                if item is None:
+                    return
+                yield item
         finally:
             if not (healthy and self._persistent):
                 self._end(iterator)
 
     def _begin(self, epoch: int, offset: int) -> Any:
+        """The torch iterator that hands batches over; of the kept workers where they are still in order."""
         if not self._persistent:
             feed = self._make_feed()
             feed.begin(epoch, offset)
             return iter(self._new_loader(feed))
-        if self._iterator is not None and not all(worker.is_alive() for worker in self._iterator._workers):
-            self._end(self._iterator)  # Ctrl-C reached them too
-        if self._kept is None:
-            feed = self._make_feed()
-            self._kept = feed, self._new_loader(feed)
-        feed, loader = self._kept
-        feed.begin(epoch, offset)
-        try:
-            self._iterator = iter(loader)
-        except BaseException:
-            self._end(self._iterator)
-            raise
-        return self._iterator
+        if self._kept.iterator is not None:
+            try:
+                return self._kept.begin(epoch, offset)
+            except RuntimeError:  # they died: Ctrl-C reached them too
+                self._kept.end()
+        self._kept.feed = self._make_feed()
+        self._kept.loader = self._new_loader(self._kept.feed)
+        return self._kept.begin(epoch, offset)
 
     def _end(self, iterator: Any) -> None:
-        if iterator is self._iterator:
-            self._kept = self._iterator = None
-        if hasattr(iterator, "_shutdown_workers"):  # private: else they would live as long as a traceback names them
-            iterator._shutdown_workers()
+        if self._persistent:
+            self._kept.end()
+        _end_workers(iterator)
 
     def _new_loader(self, feed: Any) -> DataLoader:
         return DataLoader(
@@ -88,3 +113,18 @@ class WorkerPool:
             **feed.sampling,
             **self._options,
         )
+
+
+def _next_item(iterator: Any) -> Any:
+    """The next item, None at the end. A batch lost because its worker died is told as torch tells a death."""
+    try:
+        return next(iterator, None)
+    except (OSError, EOFError) as error:
+        if str(error).startswith("Caught "):  # raised by the dataset, in a worker
+            raise
+        for worker in getattr(iterator, "_workers", ()):
+            worker.join(0.5)
+            if worker.exitcode:
+                told = f"DataLoader worker (pid {worker.pid}) exited unexpectedly with code {worker.exitcode}"
+                raise RuntimeError(told) from error
+        raise

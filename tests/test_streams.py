@@ -282,6 +282,13 @@ def test_a_state_of_another_order_or_other_data_is_refused_naming_both_sides(sha
         loader_of(shards).load_state_dict(state)
 
 
+def test_a_state_of_another_kind_of_loader_is_refused(shards):
+    stream, photos = loader_of(shards), ResumableLoader(torch.arange(10), batch_size=4)
+    for one, two in [(stream, photos), (photos, stream)]:
+        with pytest.raises(ValueError, match="cannot resume: .* was "):
+            one.load_state_dict(two.state_dict())
+
+
 def test_a_state_is_plain_and_survives_a_move_of_the_folder(shards, tmp_path):
     loader = loader_of(shards)
     next(iter(loader))

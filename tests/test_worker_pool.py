@@ -5,6 +5,8 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 import traceback
 
@@ -16,6 +18,9 @@ from torch.utils.data import Dataset, get_worker_info
 from course_utils.loaders import ResumableLoader
 from course_utils.randomness import keyed_uniform
 from course_utils.sampling import EpochBatches
+from course_utils.training_loop import Trainer
+from tests.conftest import make_tiny_model
+from tests.notebook_tools import ROOT
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores: on purpose
 
@@ -34,6 +39,11 @@ class Taking(Noisy):
     def take(self, key):
         pairs = torch.tensor(list(key.examples()), dtype=torch.float32)
         return torch.cat([pairs, keyed_uniform(key, 2)], dim=1)
+
+
+class Labelled(Noisy):
+    def __getitem__(self, index):
+        return torch.rand(4) + index, index % 3
 
 
 class WithWorker(Noisy):
@@ -163,6 +173,15 @@ def test_two_whole_epochs_at_a_time_do_not_mix():
     assert [torch.equal(one, two) for one, two in both] == [True] * 4
 
 
+def test_two_whole_epochs_at_a_time_of_persistent_workers_are_refused():
+    loader = loader_of(persistent_workers=True)
+    first, second = loader.whole_epoch(), loader.whole_epoch()
+    next(first), next(second)
+    with pytest.raises(RuntimeError, match="one at a time"):
+        next(first)
+    assert len(list(second)) == 3  # the first one's end left the workers alone
+
+
 def test_persistent_workers_are_the_same_processes_for_a_second_epoch():
     loader = loader_of(WithWorker(), persistent_workers=True)
     first, second = ({int(batch[0, 1]) for batch in loader} for _ in range(2))
@@ -236,31 +255,54 @@ def test_an_exception_of_take_names_the_examples():
         next(iter(loader_of(Broken(), shuffle=False, num_workers=1)))
 
 
-def test_persistent_workers_that_were_interrupted_between_two_epochs_are_made_anew():
+@pytest.mark.parametrize("noticed", [True, False])
+def test_persistent_workers_that_were_interrupted_are_made_anew(noticed):
     loader = loader_of(persistent_workers=True)
     list(loader)
     for child in multiprocessing.active_children():
         os.kill(child.pid, signal.SIGINT)  # what Ctrl-C does to them
-        child.join()
+        if noticed:
+            child.join()
     assert len(list(loader)) == 4
 
 
-def test_a_worker_that_dies_is_told_and_the_next_iteration_works():
-    class Dying(Noisy):
-        def __getitem__(self, index):
-            if index == 5 and os.path.exists(flag):
-                os._exit(3)
-            return super().__getitem__(index)
+def test_an_exception_of_a_class_that_cannot_be_pickled_arrives():
+    class Local(Exception):
+        pass
 
-    flag = os.environ["COURSE_WORK"] + "-dies"
-    open(flag, "w").close()
-    loader = loader_of(Dying(), batch_size=1, shuffle=False, persistent_workers=True)
-    with pytest.raises(RuntimeError, match="exited unexpectedly"):
-        list(loader)
-    assert workers_alive() == 0
-    os.remove(flag)
-    offset = loader.batches.offset
-    assert offset <= 5 and len(list(loader)) == 10 - offset
+    with pytest.raises(RuntimeError, match="Local, of a class that cannot be pickled: broken"):
+        list(loader_of(Failing(Local("broken")), timeout=20))
+
+
+DYING = """
+import os, sys, time
+import torch
+from course_utils.loaders import ResumableLoader
+
+class Dying(torch.utils.data.Dataset):
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        if index == 5 and os.path.exists(sys.argv[1]):
+            os._exit(3)
+        return torch.tensor(index)
+
+loader = ResumableLoader(Dying(), batch_size=1, shuffle=False, num_workers=2, persistent_workers=True)
+try:
+    list(loader)
+except RuntimeError as error:
+    print("exited unexpectedly" in str(error), loader.batches.offset <= 5)
+os.remove(sys.argv[1])
+print(loader.batches.offset + len(list(loader)))
+"""
+
+
+def test_a_worker_that_dies_is_told_and_the_next_iteration_works(tmp_path):
+    (tmp_path / "flag").touch()  # in a process of its own: the news of a death may strike anywhere in this one
+    run = [sys.executable, "-W", "ignore", "-c", DYING, str(tmp_path / "flag")]
+    told = subprocess.run(run, capture_output=True, text=True, cwd=ROOT, timeout=100)
+    assert told.stdout.split() == ["True", "True", "10"], told.stderr
 
 
 def test_a_hung_worker_is_ended_by_timeout():
@@ -271,6 +313,20 @@ def test_a_hung_worker_is_ended_by_timeout():
     with pytest.raises(RuntimeError, match="timed out after 0.5 seconds"):
         next(iter(loader_of(Hanging(), num_workers=1, batch_size=1, timeout=0.5)))
     assert workers_alive() == 0
+
+
+def test_training_with_workers_gives_the_same_weights_resumed_with_another_number():
+    def weights(first, second, at):
+        model = make_tiny_model(dropout=0.2)
+        trainer = Trainer(model, torch.optim.AdamW(model.parameters()), torch.nn.CrossEntropyLoss(), seed=1)
+        loaders = [ResumableLoader(Labelled(), batch_size=3, num_workers=n) for n in (first, second)]
+        trainer.fit(loaders[0], num_steps=at)
+        loaders[1].load_state_dict(loaders[0].state_dict())
+        trainer.fit(loaders[1], num_steps=9)
+        return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+    straight = weights(0, 0, 5)
+    assert torch.equal(weights(2, 0, 5), straight) and torch.equal(weights(1, 2, 3), straight)
 
 
 # --- options
