@@ -71,7 +71,7 @@ def decay_groups(model, *, weight_decay: float) -> list[dict]:
     """Two param groups for an optimizer: vectors do not decay, all other parameters do.
 
     Vectors are biases and the scale and shift of a norm layer. Weights of linear layers,
-    convolution kernels (4 dimensions) and embeddings are none.
+    convolution kernels (4 dimensions) and embeddings are not vectors.
 
     model   : an nn.Module
     returns : two dicts with 'params' and 'weight_decay'; each parameter of the model is in one of
