@@ -3,6 +3,7 @@
 import os
 import signal
 import tempfile
+import threading
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="course-tests-", ignore_cleanup_errors=True)
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # before torch is imported: threads that spin slow a busy machine
@@ -42,3 +43,29 @@ def tiny_batch():
     """inputs float32 (10, 4), targets int64 (10,) in 0 .. 2; the same at every call."""
     generator = torch.Generator().manual_seed(2)
     return torch.randn(10, 4, generator=generator), torch.randint(3, (10,), generator=generator)
+
+
+@pytest.fixture
+def outputs(monkeypatch):
+    """What a notebook cell would get, one dict an output."""
+    import IPython.display
+
+    from course_utils import figures
+
+    sent = []
+    monkeypatch.setattr(figures, "_in_ipython", lambda: True)
+    monkeypatch.setattr(IPython.display, "publish_display_data", sent.append)
+    return sent
+
+
+@pytest.fixture
+def no_run_is_left():
+    """After the test: the live run is ended, the labs are closed, and no thread of theirs is alive."""
+    from course_utils.labs import background, live
+
+    yield
+    background._end_current()
+    for lab in list(live._on_page.values()):
+        lab.close()
+    live._on_page.clear()
+    assert not any(thread.name == "live run" for thread in threading.enumerate())

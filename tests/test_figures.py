@@ -6,7 +6,6 @@ import subprocess
 import sys
 from itertools import combinations
 
-import IPython.display
 import numpy as np
 import pytest
 from PIL import Image
@@ -21,15 +20,6 @@ def line_plot(ends=(0.5,)):
         ax.plot([0, 10], [1, end], **SERIES[number].style)
         label_line(ax, 10, end, f"line {number}", SERIES[number].color)
     return fig
-
-
-@pytest.fixture
-def outputs(monkeypatch):
-    """What a notebook cell would get, one dict an output."""
-    sent = []
-    monkeypatch.setattr(figures, "_in_ipython", lambda: True)
-    monkeypatch.setattr(IPython.display, "publish_display_data", sent.append)
-    return sent
 
 
 def test_the_picture_comes_once_and_its_words_in_an_output_of_their_own(outputs):

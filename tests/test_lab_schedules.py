@@ -12,9 +12,7 @@ import torch
 from torch import nn
 
 from course_utils.labs import BackgroundRun, Point
-from course_utils.labs import live as live_module
 from course_utils.labs import schedules as lab_schedules
-from course_utils.labs.background import _end_current
 from course_utils.labs.schedules import (
     GOAL,
     KINDS,
@@ -34,13 +32,7 @@ STEPS = 12
 SLIDES = (YOURS, SLOW, "exponential", "warm-up + cosine")
 
 
-@pytest.fixture(autouse=True)
-def no_run_is_left():
-    yield
-    _end_current()
-    for lab in list(live_module._on_page.values()):
-        lab.close()
-    live_module._on_page.clear()
+pytestmark = pytest.mark.usefixtures("no_run_is_left")
 
 
 def entries(lr=0.01, factor_fn=constant):

@@ -8,7 +8,6 @@ import time
 import warnings
 from pathlib import Path
 
-import IPython.display
 import ipywidgets
 import pytest
 import torch
@@ -18,7 +17,6 @@ from torch.nn import functional as F
 from course_utils import figures
 from course_utils.labs import BackgroundRun, Goal, LiveRun, Point, Still, choice, number
 from course_utils.labs import live as live_module
-from course_utils.labs.background import _end_current
 from course_utils.labs.curves import MOST_POINTS, curve_svg, thin, ticks, y_limits
 from course_utils.labs.live import error_html, progress_words
 from course_utils.labs.start_here import ACCURACY, first_run, start_here_lab
@@ -76,14 +74,7 @@ def live_threads():
     return [thread for thread in threading.enumerate() if thread.name == "live run"]
 
 
-@pytest.fixture(autouse=True)
-def no_run_is_left():
-    yield
-    _end_current()
-    for lab in list(live_module._on_page.values()):
-        lab.close()
-    live_module._on_page.clear()
-    assert live_threads() == []
+pytestmark = pytest.mark.usefixtures("no_run_is_left")
 
 
 # --- the run in the background disturbs no cell ---------------------------------------------------------------
@@ -376,14 +367,6 @@ def still():
 def lab(factory=None, **changes):
     settings = {"title": "Training", "ylabel": "loss", "still": still()} | changes
     return LiveRun(settings.pop("name", "test"), factory or training(), **settings)
-
-
-@pytest.fixture
-def outputs(monkeypatch):
-    sent = []
-    monkeypatch.setattr(figures, "_in_ipython", lambda: True)
-    monkeypatch.setattr(IPython.display, "publish_display_data", sent.append)
-    return sent
 
 
 TEXTS = [
