@@ -32,7 +32,9 @@ MODULE = {"start_here": "machine", "capstone": "train"}  # the other chapters' m
 LEAVES = ("machine", "randomness", "figures", "models", "data")  # used by every chapter; they use only each other
 # Parts of a chapter's module that was split by subject.
 PARTS = {
+    "augmentations": "transforms",
     "batches": "datasets",
+    "boxes": "transforms",
     "catalogue": "datasets",
     "catalogue_faults": "datasets",
     "catalogue_photos": "datasets",
@@ -45,11 +47,13 @@ PARTS = {
     "image_folder": "datasets",
     "images": "datasets",
     "interrupts": "training_loop",
+    "key_ranges": "datasets",
     "lr_finder": "schedules",
     "lr_race": "schedules",
     "param_groups": "schedules",
     "plateau": "schedules",
     "progress_bar": "training_loop",
+    "reference_model": "transforms",
     "run_state": "training_loop",
     "sources": "loaders",
     "splits": "datasets",
