@@ -53,10 +53,12 @@ def plan_photos(num_products: int, seed: int) -> Iterator[tuple[dict[str, Any], 
         products += [(name, item) for item in rng.sample(candidates, count)]
     rng.shuffle(products)
     for product, (name, item) in enumerate(products):
-        yield from _photos(product, name, item, rng)
+        yield from plan_product(product, name, item, rng)
 
 
-def _photos(product: int, name: str, item: int, rng: random.Random) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def plan_product(
+    product: int, name: str, item: int, rng: random.Random
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """1 to 3 photos of one product: same item and tint; another ground, place, scale and light each time."""
     tint, num_photos = rng.choice(list(TINTS)), rng.randint(1, 3)
     grounds = rng.sample(list(GROUNDS), num_photos)

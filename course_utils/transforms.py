@@ -11,52 +11,20 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.nn.functional import pad
 from torch.utils.data import Dataset, Subset, default_collate
 
+from course_utils.augmentations import V2Batch, crop_flip
 from course_utils.channel_statistics import ChannelStats, channel_stats
 from course_utils.datasets import keyed_examples, run_batch_transform
-from course_utils.randomness import BatchKey, keyed_uniform
+from course_utils.randomness import BatchKey
 
 __all__ = [
-    "ChannelStats", "ComposeBatch", "ToFloat", "channel_stats", "crop_flip", "eval_transform", "train_transform",
-    "with_transform",
+    "ChannelStats", "ComposeBatch", "ToFloat", "V2Batch", "channel_stats", "crop_flip", "eval_transform",
+    "train_transform", "with_transform",
 ]  # fmt: skip
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 Statistic = float | Sequence[float] | torch.Tensor
-
-
-def crop_flip(images: torch.Tensor, targets: torch.Tensor, key: BatchKey, *, padding: int = 4) -> Batch:
-    """Pad with zeros, crop back to the old size at a random place, mirror every second image; a whole batch at once.
-
-    images  : uint8 or float (B, C, H, W), in the order of `key`
-    padding : pixels added on each side; the crop moves by -padding .. padding in both directions
-    returns : images of the same shape and dtype, new memory; `targets` as they came
-    raises  : ValueError for another shape, a key of another length, a negative padding
-
-    A function of (seed, epoch, index, repeat): the same pixels for any batch size, rank or worker. Crop and flip have
-    streams of their own. Zero is black for images in [0, 1]: crop before you normalise.
-
-    Source: the augmentation of He et al. (arXiv:1512.03385), section 4.2.
-    """
-    if images.dim() != 4 or len(images) != len(key) or padding < 0:
-        raise ValueError(
-            "crop_flip needs images (B, C, H, W), a key of B examples and padding >= 0; "
-            f"got {tuple(images.shape)}, {len(key)} examples, padding={padding}"
-        )
-    batch, channels, height, width = images.shape
-    shift = (keyed_uniform(key, 2, stream="crop") * (2 * padding + 1)).long()
-    mirror = keyed_uniform(key, 1, stream="flip") < 0.5
-    rows = shift[:, :1] + torch.arange(height)
-    columns = torch.arange(width)
-    columns = shift[:, 1:] + torch.where(mirror, columns.flip(0), columns)
-    padded = pad(images, (padding,) * 4)
-    examples, planes = torch.arange(batch)[:, None, None, None], torch.arange(channels)[:, None, None]
-    return padded[examples, planes, rows[:, None, :, None], columns[:, None, None, :]], targets
-
-
-crop_flip.keyed = True
 
 
 class ToFloat:
