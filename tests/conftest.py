@@ -61,11 +61,11 @@ def outputs(monkeypatch):
 @pytest.fixture
 def no_run_is_left():
     """After the test: the live run is ended, the labs are closed, and no thread of theirs is alive."""
-    from course_utils.labs import background, live
+    from course_utils.labs import background, panel
 
     yield
     background._end_current()
-    for lab in list(live._on_page.values()):
+    for lab in list(panel._on_page.values()):
         lab.close()
-    live._on_page.clear()
+    panel._on_page.clear()
     assert not any(thread.name == "live run" for thread in threading.enumerate())

@@ -16,9 +16,10 @@ from torch.nn import functional as F
 
 from course_utils import figures
 from course_utils.labs import BackgroundRun, Goal, LiveRun, Point, Still, choice, number
-from course_utils.labs import live as live_module
+from course_utils.labs import panel as panel_module
 from course_utils.labs.curves import MOST_POINTS, curve_svg, thin, ticks, y_limits
-from course_utils.labs.live import error_html, progress_words
+from course_utils.labs.live import progress_words
+from course_utils.labs.panel import error_html
 from course_utils.labs.start_here import ACCURACY, first_run, start_here_lab
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -428,7 +429,7 @@ def test_running_the_cell_again_ends_the_former_run_and_leaves_no_widget():
     lab(endless(), knobs=[choice("schedule", ["a", "b"], "a")]).run.start()
     count = len(ipywidgets.widgets.widget._instances)
     for _ in range(3):
-        former = live_module._on_page["test"]
+        former = panel_module._on_page["test"]
         now = lab(endless(), knobs=[choice("schedule", ["a", "b"], "a")])
         assert (former.run.alive, former.box) == (False, None)
         now.run.start()

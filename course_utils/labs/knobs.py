@@ -34,11 +34,23 @@ def choice(label: str, options: Sequence | Mapping, value: Any) -> Any:
     return widgets.Dropdown(description=label, options=options, value=value, style=_WIDE)
 
 
-def number(label: str, value: float, *, low: float, high: float, step: float) -> Any:
-    """A slider, for int when all four are int; without ipywidgets an object that has only `.value`."""
+def switch(label: str, value: bool = False) -> Any:
+    """A check box; without ipywidgets an object that has only `.value`."""
+    if widgets is None:
+        return SimpleNamespace(value=value)
+    return widgets.Checkbox(description=label, value=value, indent=False, layout={"width": "auto"})
+
+
+def number(label: str, value: float, *, low: float, high: float, step: float, calm: bool = False) -> Any:
+    """A slider, for int when all four are int; without ipywidgets an object that has only `.value`.
+
+    calm : its value changes when it is let go, not on the way: for what takes a moment to compute
+    """
     if widgets is None:
         return SimpleNamespace(value=value)
     whole = all(isinstance(part, int) for part in (value, low, high, step))
     kind = widgets.IntSlider if whole else widgets.FloatSlider
     looks = {} if whole else {"readout_format": f".{_decimals(low, step)}f"}
-    return kind(value, min=low, max=high, step=step, description=label, style=_WIDE, **looks)
+    return kind(
+        value, min=low, max=high, step=step, description=label, style=_WIDE, continuous_update=not calm, **looks
+    )

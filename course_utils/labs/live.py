@@ -5,48 +5,23 @@ The numbers come from the run's iterator; this module shows them. Without ipywid
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator, Sequence
-from html import escape
-from typing import NamedTuple
 
-from course_utils import figures
 from course_utils.labs.background import BackgroundRun, Point
 from course_utils.labs.curves import curve_svg
 from course_utils.labs.knobs import align, widgets
-
-_VIEW = "application/vnd.jupyter.widget-view+json"
-_PANEL = {
-    "border": "1px solid #cccccc",
-    "padding": "10px 14px",
-    "margin": "0 0 12px 0",
-    "width": "690px",
-    "max_width": "100%",
-}
-_NUMBERS = "font-variant-numeric:tabular-nums"  # digits of equal width: nothing moves while they count
-
-
-class Goal(NamedTuple):
-    """What the reader tries to reach: a sentence with a number in it, and the point that reaches it."""
-
-    text: str
-    reached: Callable[[Point], bool]
+from course_utils.labs.panel import (
+    FRAME,
+    Goal,
+    Panel,
+    Still,
+    error_html,
+    make_button,
+    status_html,
+)
 
 
-class Still(NamedTuple):
-    """The twin that stays: a figure of the same run made in the cell, and its words."""
-
-    fig: object
-    alt: str
-
-    def show(self) -> None:
-        figures.show(self.fig, self.alt)
-
-
-_on_page: dict[str, LiveRun] = {}  # by name: the lab that its cell showed last
-
-
-class LiveRun:
+class LiveRun(Panel):
     """A live experiment; as the last expression of a cell it is shown.
 
     name    : whose it is; another of this name (the cell is run again) stops and removes the one before
@@ -72,12 +47,11 @@ class LiveRun:
         knobs: Sequence = (),
         goal: Goal | None = None,
     ) -> None:
-        self.name, self.still, self.goal, self.knobs = name, still, goal, list(knobs)
+        super().__init__(name, still=still, knobs=knobs, goal=goal)
         self._labels = {"title": title, "xlabel": xlabel, "ylabel": ylabel, "y_range": y_range}
         self.run = BackgroundRun(factory, on_change=self._draw)
-        self.box = None
         self._begin()
-        _replace(self)
+        self._take_the_place()
         if widgets is not None:
             self._make_widgets()
             self._draw()
@@ -86,16 +60,16 @@ class LiveRun:
         self._judged, self.reached, self._knobs_moved = 0, False, False
 
     def _make_widgets(self) -> None:
-        self.train = _button("Train", "play", "Train, or go on where it stopped", self._on_train)
-        self.halt = _button("Stop", "stop", "Stop after the step in hand", lambda: self.run.stop(wait=False))
-        self.again = _button("From the start", "refresh", "Forget this run, train from step 0", self._on_again)
+        self.train = make_button("Train", "play", "Train, or go on where it stopped", self._on_train)
+        self.halt = make_button("Stop", "stop", "Stop after the step in hand", lambda: self.run.stop(wait=False))
+        self.again = make_button("From the start", "refresh", "Forget this run, train from step 0", self._on_again)
         self.status, self.figure, self.note = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self.figure.layout.min_height = "304px"  # nothing below moves while the first curve is on its way
         align(self.knobs)
         knobs = widgets.HBox(self.knobs, layout={"flex_flow": "row wrap"})
         buttons = widgets.HBox([self.train, self.halt, self.again])
         rows = [knobs] * bool(self.knobs) + [buttons, self.status, self.figure, self.note]
-        self.box = widgets.VBox(rows, layout=_PANEL)
+        self.box = widgets.VBox(rows, layout=FRAME)
         self.box.add_class("live-lab")
         self._own = [knobs, buttons, *buttons.children, *rows[-3:], self.box]
         for knob in self.knobs:
@@ -136,7 +110,7 @@ class LiveRun:
         state, last = self.run.state, self.run.points[-1] if self.run.points else None
         words = progress_words(state, last)
         brief = words if last is None or len(last.values) == 1 else progress_words(state, last._replace(values={}))
-        self.status.value = f'<span class="live-status" style="{_NUMBERS}">{escape(brief)}</span>'
+        self.status.value = status_html(brief)
         x_max = last.total if last else 1
         self.figure.value = curve_svg(self.series(), x_max=x_max, words=words, **self._labels)
         self.note.value = self._goal_html() + self._hint_html() + error_html(self.run.error)
@@ -145,53 +119,13 @@ class LiveRun:
         self.halt.disabled = state != "running"
         self.again.disabled = state == "ready"
 
-    def _goal_html(self) -> str:
-        if self.goal is None:
-            return ""
-        icon, verdict = ("\u2713", "reached") if self.reached else ("\u25cb", "not reached yet")
-        return f"<div class='live-goal'><b>Goal:</b> {escape(self.goal.text)} &nbsp;<b>{icon} {verdict}</b></div>"
-
     def _hint_html(self) -> str:
         return "<div>A setting has changed: <i>From the start</i> uses it.</div>" if self._knobs_moved else ""
-
-    def __repr__(self) -> str:
-        return f"[live experiment {self.name}: controls in JupyterLab with ipywidgets; a still picture follows]"
-
-    def _ipython_display_(self) -> None:
-        """The controls, then the still twin, as outputs of their own: a saved notebook keeps the picture."""
-        data: dict = {"text/plain": repr(self)}
-        if self.box is not None:
-            data[_VIEW] = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
-        figures.publish(data)
-        self.still.show()
 
     def close(self, *, keep: Sequence = ()) -> None:
         """Stop the run and remove its widgets, knobs included but for those in `keep`."""
         self.run.stop()
-        if self.box is None:
-            return
-        for knob in self.knobs:
-            knob.unobserve(self._on_knob, "value")
-        keep_ids = {id(knob) for knob in keep}
-        for part in [*self._own, *(knob for knob in self.knobs if id(knob) not in keep_ids)]:
-            for trait in ("layout", "style"):
-                if getattr(part, trait, None) is not None:
-                    getattr(part, trait).close()
-            part.close()
-        self.box = None
-
-
-def _replace(lab: LiveRun) -> None:
-    former = _on_page.get(lab.name)
-    if former is not None:
-        former.close(keep=lab.knobs)
-    _on_page[lab.name] = lab
-
-
-def _button(words: str, icon: str, tooltip: str, act: Callable[[], None]):
-    button = widgets.Button(description=words, icon=icon, tooltip=tooltip)
-    button.on_click(lambda _button: act())
-    return button
+        super().close(keep=keep)
 
 
 _STATES = {"running": "training", "stopped": "stopped", "finished": "finished", "failed": "ended by an error"}
@@ -207,17 +141,3 @@ def progress_words(state: str, last: Point | None) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.2g}" if 0 < abs(value) < 0.01 else f"{value:.3f}"  # an lr of 1e-4 is not 0.000
-
-
-def error_html(error: BaseException | None) -> str:
-    """An error as the reader sees it: type and message, and on demand where it came from."""
-    if error is None:
-        return ""
-    brief = escape("".join(traceback.format_exception_only(error)).strip())
-    whole = escape("".join(traceback.format_exception(error)))
-    style = f"border-left:4px solid {figures.WRONG};padding-left:8px"
-    return (
-        f'<div role="alert" class="live-error" style="{style}">'
-        f'<b>\u2717 The run ended with an error.</b><pre style="white-space:pre-wrap">{brief}</pre>'
-        f"<details><summary>Where</summary><pre>{whole}</pre></details></div>"
-    )

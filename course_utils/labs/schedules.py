@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from course_utils import figures
 from course_utils.labs.background import Point
 from course_utils.labs.knobs import choice, number
-from course_utils.labs.live import Goal, LiveRun, Still
+from course_utils.labs.live import LiveRun
+from course_utils.labs.panel import Goal, Still
 from course_utils.lr_race import Entry, Race, Runners, race
 from course_utils.schedules import constant, exponential, step_decay, warm_restarts, warmup_cosine
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from course_utils import figures
 from course_utils.labs.background import Point
-from course_utils.labs.live import Goal, LiveRun, Still
+from course_utils.labs.live import LiveRun
+from course_utils.labs.panel import Goal, Still
 
 if TYPE_CHECKING:
     from course_utils.train import Run
