@@ -50,6 +50,7 @@ PARTS = {
     "key_ranges": "datasets",
     "lr_finder": "schedules",
     "lr_race": "schedules",
+    "naive_streams": "datasets",
     "param_groups": "schedules",
     "plateau": "schedules",
     "progress_bar": "training_loop",
