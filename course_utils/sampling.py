@@ -14,7 +14,7 @@ from torch.utils.data import Sampler
 
 from course_utils.randomness import BatchKey, derive_seed
 
-__all__ = ["BatchKey", "EpochBatches", "class_balanced_weights"]
+__all__ = ["BatchKey", "EpochBatches", "class_balanced_weights", "undersample"]
 
 
 def class_balanced_weights(targets: Sequence[int] | torch.Tensor) -> torch.Tensor:
@@ -26,11 +26,34 @@ def class_balanced_weights(targets: Sequence[int] | torch.Tensor) -> torch.Tenso
 
     One weight a class would be accepted by a sampler too, and would draw the first examples only.
     """
+    _, inverse, counts = torch.unique(_checked_targets(targets), return_inverse=True, return_counts=True)
+    return 1.0 / counts[inverse].double()
+
+
+def undersample(targets: Sequence[int] | torch.Tensor, *, seed: int, epoch: int = 0) -> torch.Tensor:
+    """A part of the examples in which every class has as many as the rarest: drawn anew each epoch, none twice.
+
+    targets : int (N,), the class of each example
+    returns : int64 (classes * examples of the rarest,), sorted: a function of (targets, seed, epoch)
+    raises  : ValueError unless targets are one-dimensional integers, at least one
+
+    Hand it to `EpochBatches(indices=...)`. What an epoch leaves out may come in the next one.
+    """
+    targets = _checked_targets(targets)
+    classes, counts = torch.unique(targets, return_counts=True)
+    generator = torch.Generator().manual_seed(derive_seed(seed, "undersample", epoch))
+    chosen = []
+    for number in classes:
+        members = torch.nonzero(targets == number).flatten()
+        chosen.append(members[torch.randperm(len(members), generator=generator)[: int(counts.min())]])
+    return torch.cat(chosen).sort().values
+
+
+def _checked_targets(targets: Sequence[int] | torch.Tensor) -> torch.Tensor:
     targets = torch.as_tensor(targets)
     if targets.dim() != 1 or targets.is_floating_point() or len(targets) == 0:
         raise ValueError(f"targets must be integers of shape (N,), N > 0; got {targets.dtype} {tuple(targets.shape)}")
-    _, inverse, counts = torch.unique(targets, return_inverse=True, return_counts=True)
-    return 1.0 / counts[inverse].double()
+    return targets
 
 
 def _digest(values: torch.Tensor | None) -> str:

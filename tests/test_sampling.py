@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
-from course_utils.sampling import BatchKey, EpochBatches, class_balanced_weights
+from course_utils.sampling import BatchKey, EpochBatches, class_balanced_weights, undersample
 
 few = settings(max_examples=60, derandomize=True, deadline=None, database=None)
 sizes = {"num_examples": st.integers(0, 30), "batch_size": st.integers(1, 7), "world_size": st.integers(1, 4)}
@@ -223,6 +223,30 @@ def test_a_weight_per_class_would_draw_the_first_examples_only():
 
 
 @pytest.mark.parametrize("targets", [[], [0.5, 1.0], [[0, 1]]], ids=str)
-def test_class_balanced_weights_need_one_integer_an_example(targets):
+def test_weights_and_undersampling_need_one_integer_an_example(targets):
     with pytest.raises(ValueError, match="integers of shape"):
         class_balanced_weights(targets)
+    with pytest.raises(ValueError, match="integers of shape"):
+        undersample(targets, seed=0)
+
+
+def test_undersampling_keeps_as_many_of_each_class_as_the_rarest_has_and_none_twice():
+    targets = torch.tensor([4] * 50 + [0] * 7 + [9] * 3 + [4] * 10)
+    chosen = undersample(targets, seed=0).tolist()
+    assert Counter(targets[chosen].tolist()) == {4: 3, 0: 3, 9: 3}
+    assert chosen == sorted(set(chosen))
+
+
+def test_undersampling_is_a_function_of_seed_and_epoch_and_touches_no_generator():
+    targets, before = torch.tensor([0] * 50 + [1] * 5), torch.get_rng_state()
+    first = undersample(targets, seed=0)
+    assert torch.equal(first, undersample(targets, seed=0, epoch=0))
+    assert not torch.equal(first, undersample(targets, seed=0, epoch=1))
+    assert not torch.equal(first, undersample(targets, seed=1))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_undersampling_reaches_every_example_over_the_epochs():
+    targets = torch.tensor([0] * 20 + [1] * 10)
+    seen = {i for epoch in range(20) for i in undersample(targets, seed=0, epoch=epoch).tolist()}
+    assert seen == set(range(30))
