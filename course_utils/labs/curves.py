@@ -6,7 +6,7 @@ A pure function from data to text. It knows no widget and no thread.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -74,27 +74,29 @@ def y_limits(series: Mapping[str, Points]) -> tuple[float, float]:
     return math.floor(low / width + 1e-9) * width, math.ceil(high / width - 1e-9) * width
 
 
-def _text(x: float, y: float, words: str, *, anchor: str = "middle", color: str = _TEXT, more: str = "") -> str:
+def svg_text(x: float, y: float, words: str, *, anchor: str = "middle", color: str = _TEXT, more: str = "") -> str:
+    """Words at (x, y) in pixels, escaped; `more`: further attributes."""
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{color}" {more}'
     return f"<text {place}>{escape(words)}</text>"
 
 
-def _stroke(x1: float, y1: float, x2: float, y2: float, color: str) -> str:
+def svg_line(x1: float, y1: float, x2: float, y2: float, color: str) -> str:
+    """A thin line, in pixels."""
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{color}"/>'
 
 
 def _grid(frame: _Frame, xlabel: str, ylabel: str) -> Iterator[str]:
     left, right, bottom = frame.left, frame.right, frame.bottom
     for value in ticks(*frame.y_range, about=4):
-        yield _stroke(left, frame.y(value), right, frame.y(value), _GRID)
-        yield _text(left - 7, frame.y(value) + 4, f"{value:g}", anchor="end")
+        yield svg_line(left, frame.y(value), right, frame.y(value), _GRID)
+        yield svg_text(left - 7, frame.y(value) + 4, f"{value:g}", anchor="end")
     for value in ticks(*frame.x_range):
-        yield _stroke(frame.x(value), bottom, frame.x(value), bottom + 4, _TEXT)
-        yield _text(frame.x(value), bottom + 18, f"{value:g}")
-    yield _stroke(left, bottom, right, bottom, _TEXT)
-    yield _text((left + right) / 2, bottom + 38, xlabel)
+        yield svg_line(frame.x(value), bottom, frame.x(value), bottom + 4, _TEXT)
+        yield svg_text(frame.x(value), bottom + 18, f"{value:g}")
+    yield svg_line(left, bottom, right, bottom, _TEXT)
+    yield svg_text((left + right) / 2, bottom + 38, xlabel)
     middle = (frame.top + bottom) / 2
-    yield _text(16, middle, ylabel, more=f'transform="rotate(-90 16 {middle:.1f})"')
+    yield svg_text(16, middle, ylabel, more=f'transform="rotate(-90 16 {middle:.1f})"')
 
 
 _SHAPES = {  # around (0, 0), about 8 pixels wide
@@ -122,7 +124,7 @@ def _labels(frame: _Frame, ends: Mapping[str, tuple[float, float]], looks: Mappi
     """Names beside the ends of their lines, moved apart where lines end together."""
     above = spread([-frame.y(y) for _, y in ends.values()], 15, low=6 - frame.bottom)  # pixels count downwards
     for (name, (x, _)), height in zip(ends.items(), above, strict=True):
-        yield _text(frame.x(x) + 9, 4 - height, name, anchor="start", color=looks[name].color)
+        yield svg_text(frame.x(x) + 9, 4 - height, name, anchor="start", color=looks[name].color)
 
 
 def curve_svg(
@@ -153,14 +155,18 @@ def curve_svg(
     drawn = {name: points for name in series if (points := thin(series[name]))}
     body = [
         f'<rect width="{width}" height="{height}" fill="white"/>',
-        _text(frame.left, 18, title, anchor="start", more='font-weight="bold"'),
+        svg_text(frame.left, 18, title, anchor="start", more='font-weight="bold"'),
         *_grid(frame, xlabel, ylabel),
         *(_line(frame, points, looks[name]) for name, points in reversed(drawn.items())),
     ]
     if drawn:
         body += _labels(frame, {name: points[-1] for name, points in drawn.items()}, looks)
-    said = escape(f"{title}. {words}".strip())
+    return svg_picture(body, said=f"{title}. {words}".strip(), width=width, height=height)
+
+
+def svg_picture(body: Iterable[str], *, said: str, width: int, height: int) -> str:
+    """One <svg> element around `body`; `said` is what it shows, for screen readers."""
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     look = 'style="max-width:100%;height:auto;display:block" font-family="sans-serif" font-size="12"'
-    opening = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{said}" {size} {look}>'
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(said)}" {size} {look}>'
     return f"{opening}{''.join(body)}</svg>"
