@@ -14,13 +14,22 @@ import torch
 from torch.utils.data import Dataset, Subset, default_collate
 
 from course_utils.augmentations import V2Batch, crop_flip
+from course_utils.boxes import BoxedPhotos, collate_boxes, mosaic, with_boxes
 from course_utils.channel_statistics import ChannelStats, channel_stats
 from course_utils.datasets import keyed_examples, run_batch_transform
 from course_utils.randomness import BatchKey
+from course_utils.reference_model import (
+    Recognition,
+    load_reference_model,
+    recognition_table,
+    reference_photos,
+    still_recognised,
+)
 
 __all__ = [
-    "ChannelStats", "ComposeBatch", "ToFloat", "V2Batch", "channel_stats", "crop_flip", "eval_transform",
-    "train_transform", "with_transform",
+    "BoxedPhotos", "ChannelStats", "ComposeBatch", "Recognition", "ToFloat", "V2Batch", "channel_stats",
+    "collate_boxes", "crop_flip", "eval_transform", "load_reference_model", "mosaic", "recognition_table",
+    "reference_photos", "still_recognised", "train_transform", "with_boxes", "with_transform",
 ]  # fmt: skip
 
 Batch = tuple[torch.Tensor, torch.Tensor]

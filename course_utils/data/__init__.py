@@ -7,3 +7,4 @@
 from pathlib import Path
 
 FASHION_PART = Path(__file__).with_name("fashion_part.npz")
+REFERENCE_MODEL = Path(__file__).with_name("reference_model.npz")
