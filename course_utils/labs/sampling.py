@@ -17,8 +17,7 @@ from course_utils.labs.bench import Bench
 from course_utils.labs.curves import svg_line, svg_picture, svg_text
 from course_utils.labs.knobs import choice, number
 from course_utils.labs.panel import Goal, Still
-from course_utils.randomness import derive_seed
-from course_utils.sampling import EpochBatches, class_balanced_weights
+from course_utils.sampling import EpochBatches, class_balanced_weights, undersample
 
 NUM_PRODUCTS = 200  # of the catalogue whose labels are drawn where none are given
 WORLD_SIZE = 4
@@ -122,18 +121,10 @@ def _how(sampler: str, targets: list[int], *, alpha: float, seed: int, epoch: in
     if sampler == "weighted":
         return {"weights": class_balanced_weights(targets) ** alpha}
     if sampler == "undersampling":
-        return {"indices": _undersampled(targets, derive_seed(seed, "undersampling", epoch))}
+        return {"indices": undersample(targets, seed=seed, epoch=epoch)}
     if sampler.startswith("rank"):
         return {"rank": 0, "world_size": WORLD_SIZE}
     return {"shuffle": sampler == "shuffle"}
-
-
-def _undersampled(targets: list[int], seed: int) -> list[int]:
-    """Of every class as many indices as the rarest has, chosen by `seed`."""
-    given, generator = torch.tensor(targets), torch.Generator().manual_seed(seed)
-    groups = [torch.nonzero(given == target).flatten() for target in given.unique()]
-    least = min(map(len, groups))
-    return torch.cat([group[torch.randperm(len(group), generator=generator)[:least]] for group in groups]).tolist()
 
 
 def _expected(sampler: str, sizes: torch.Tensor, alpha: float, num_epochs: int) -> list[float]:
@@ -158,7 +149,7 @@ def words(drawn: Draw) -> str:
     ratio = f"{drawn.ratio:.2f}" if math.isfinite(drawn.ratio) else "infinite, a class is missing"
     return (
         f"{len(drawn.drawn):,} draws \u00b7 max/min class count {ratio} \u00b7 never seen: {drawn.unseen} of {total} "
-        f"photos ({share:.1%}) \u00b7 repeated in an epoch: {drawn.repeats:,}"
+        f"photos ({share:.1%}) \u00b7 repeats in an epoch: {drawn.repeats:,}"
     )
 
 
