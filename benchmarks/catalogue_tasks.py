@@ -60,13 +60,13 @@ def _catalogue() -> Path:
 @functools.cache
 def photos(part: str) -> Examples:
     """Photos float32 (N, 3, 32, 32), scaled by mean and deviation of the training photos; targets 0 .. 9."""
-    pixels, scale = _pixels(part), _pixels("train")
-    inputs = (pixels - scale.mean((0, 2, 3), keepdim=True)) / scale.std((0, 2, 3), keepdim=True)
+    own, scale = pixels(part), pixels("train")
+    inputs = (own - scale.mean((0, 2, 3), keepdim=True)) / scale.std((0, 2, 3), keepdim=True)
     return Examples(inputs, torch.tensor([row["target"] for row in rows_of(part)]))
 
 
 @functools.cache
-def _pixels(part: str) -> torch.Tensor:
+def pixels(part: str) -> torch.Tensor:
     """All photos of a part, read once: float32 (N, 3, 32, 32) in 0 .. 255."""
     from PIL import Image
 

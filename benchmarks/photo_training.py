@@ -1,0 +1,100 @@
+"""What the photo records share: all photos as one table, one training on some of them, shares of right answers.
+
+It knows the photo task of `catalogue_tasks`; each record chooses its own parts, orders and transforms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchmarks.catalogue_tasks import PARTS, Examples, photo_cnn, photos, rows_of
+from benchmarks.trainings import Cache, begin
+from course_utils.loaders import ResumableLoader
+from course_utils.randomness import derive_seed, isolated_rng, seed_generators
+from course_utils.sampling import EpochBatches
+from course_utils.training_loop import Trainer
+
+LOSS_FN, BATCH_SIZE = nn.functional.cross_entropy, 32
+
+
+@functools.cache
+def all_photos() -> tuple[Examples, list[dict[str, Any]]]:
+    """Every photo, scaled, and its row of the index, in the same order."""
+    parts = [photos(part) for part in PARTS]
+    inputs, targets = (torch.cat([getattr(part, name) for part in parts]) for name in ("inputs", "targets"))
+    return Examples(inputs, targets), [row for part in PARTS for row in rows_of(part)]
+
+
+def make_trainer(
+    lr: float, seed: int, build: Callable[[], nn.Module] = photo_cnn, loss_fn: Callable = LOSS_FN
+) -> Trainer:
+    """AdamW with a constant lr; the initial weights are a function of `seed`."""
+    with isolated_rng():
+        seed_generators(derive_seed(seed, "init"))
+        model = build()
+    return Trainer(model, torch.optim.AdamW(model.parameters(), lr=lr), loss_fn)
+
+
+def batches_of(data: Examples, seed: int, **how: Any) -> ResumableLoader:
+    """Batches of 32 in an order that is a function of `seed`; `indices` and `weights` as `EpochBatches` takes them."""
+    return ResumableLoader(data, batches=EpochBatches(len(data), batch_size=BATCH_SIZE, seed=seed, **how))
+
+
+def at_steps(trainer: Trainer, loader: Any, steps: Sequence[int]) -> Iterator[int]:
+    """Train to the largest of `steps` (ascending), stopping at each of them for a look.
+
+    raises : KeyboardInterrupt where the trainer was asked to stop: a piece that was cut short is no result
+    """
+    for step in steps:
+        trainer.fit(loader, num_steps=step)  # counted from the start
+        if trainer.stopped_by:
+            raise KeyboardInterrupt(trainer.stopped_by)
+        yield step
+
+
+@torch.no_grad()
+def predictions(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+    """The class of the largest logit, int64 (N,), in evaluation mode."""
+    model.eval()
+    found = torch.cat([model(chunk).argmax(1) for chunk in inputs.split(500)])
+    model.train()
+    return found
+
+
+def accuracy(model: nn.Module, data: Examples) -> float:
+    """Share of right answers, to four digits."""
+    return round((predictions(model, data.inputs) == data.targets).double().mean().item(), 4)
+
+
+class Uncached:
+    """In the place of a `Cache`: makes every piece anew and keeps nothing."""
+
+    def get(self, make: Callable[..., Any], *args: Any, runs: int = 1) -> Any:
+        """`make(*args)`."""
+        return make(*args)
+
+
+def program(
+    name: str,
+    arguments: list[str] | None,
+    *,
+    whole: Callable[[Cache], dict[str, Any]],
+    quick: Callable[[Uncached], dict[str, Any]],
+) -> None:
+    """What `python -m benchmarks.NAME` does: store the record of `whole`, or with --quick print what `quick` gives."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
+    parser.add_argument(
+        "--quick", action="store_true", help="a few updates, two seeds: see that it works; stores nothing"
+    )
+    if parser.parse_args(arguments).quick:
+        print(json.dumps(quick(Uncached()), indent=1))
+        return
+    cache = begin(name)
+    print(cache.store(whole(cache)).name)
