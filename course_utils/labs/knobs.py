@@ -34,6 +34,13 @@ def choice(label: str, options: Sequence | Mapping, value: Any) -> Any:
     return widgets.Dropdown(description=label, options=options, value=value, style=_WIDE)
 
 
+def several(label: str, *, rows: int) -> Any:
+    """A list from which several lines may be chosen, empty at first; without ipywidgets `.options` and `.value`."""
+    if widgets is None:
+        return SimpleNamespace(value=(), options=())
+    return widgets.SelectMultiple(description=label, rows=rows, style=_WIDE, layout={"width": "100%"})
+
+
 def switch(label: str, value: bool = False) -> Any:
     """A check box; without ipywidgets an object that has only `.value`."""
     if widgets is None:

@@ -149,7 +149,7 @@ def words(drawn: Draw) -> str:
     ratio = f"{drawn.ratio:.2f}" if math.isfinite(drawn.ratio) else "infinite, a class is missing"
     return (
         f"{len(drawn.drawn):,} draws \u00b7 max/min class count {ratio} \u00b7 never seen: {drawn.unseen} of {total} "
-        f"photos ({share:.1%}) \u00b7 repeats in an epoch: {drawn.repeats:,}"
+        f"({share:.1%}) \u00b7 repeats in an epoch: {drawn.repeats:,}"
     )
 
 

@@ -1,0 +1,249 @@
+"""Chapter 01's experiment: a folder with planted faults. Each tool shows some of them; find them all.
+
+What the tools show and what a mark is worth is `labs.datasets_folder`'s; here it is put on the page.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from html import escape
+from pathlib import Path
+
+from course_utils import figures
+from course_utils.catalogue import make_catalogue
+from course_utils.labs.bench import Bench, picture
+from course_utils.labs.datasets_folder import KINDS, TOOLS, Entry, MessyFolder, Score, score
+from course_utils.labs.knobs import choice, several, switch
+from course_utils.labs.panel import Goal, Still
+
+MOST_FALSE_ALARMS = 2
+NUM_PRODUCTS, SEED = 20, 0
+EVERYTHING, TOP = "every folder", "the top folder"
+SWITCHES = {
+    "hidden names": "Show hidden names",
+    "headers": "Read headers",
+    "decoding": "Decode every file",
+    "contents": "Compare contents",
+}
+_GAP = "\u00a0"  # a browser would take away plain spaces in a list
+
+
+class Inspection:
+    """Where the reader stands: marks, tools that are on, the folder in view; a result of the experiment.
+
+    marks    : path -> kind
+    revealed : whether the missing faults were shown
+    """
+
+    def __init__(self, folder: MessyFolder) -> None:
+        self.folder, self.tools, self.place, self.chosen = folder, set(), TOP, ()
+        self.forget()
+
+    def forget(self) -> None:
+        """No mark, nothing revealed."""
+        self.marks, self.revealed = {}, False
+
+    @property
+    def score(self) -> Score:
+        return score(self.marks, self.folder.planted)
+
+    def places(self) -> list[str]:
+        """What the reader may look into: a hidden folder only with the tool that shows it."""
+        folders = [entry.path for entry in self.folder.entries if entry.is_folder and self._visible(entry)]
+        return [EVERYTHING, TOP, *folders]
+
+    def _visible(self, entry: Entry) -> bool:
+        return not entry.hidden or "hidden names" in self.tools
+
+    def entries(self) -> list[Entry]:
+        """What lies in the place in view."""
+        shown = [entry for entry in self.folder.entries if self._visible(entry)]
+        if self.place == EVERYTHING:
+            return shown
+        wanted = "" if self.place == TOP else self.place
+        return [entry for entry in shown if entry.path.rpartition("/")[0] == wanted]
+
+    def line(self, entry: Entry) -> str:
+        """One line of the list: size, a column for each tool that is on, name."""
+        name = entry.path if self.place == EVERYTHING else entry.path.rpartition("/")[2]
+        unit = "bytes" if not entry.is_folder else "entry" if entry.size == 1 else "entries"
+        columns = [f"{entry.size:,} {unit:<7}".rjust(14)]
+        columns += [f"{self._header(entry.path):<17}"] if "headers" in self.tools else []
+        columns += [f"{self._decoded(entry.path):<5}"] if "decoding" in self.tools else []
+        columns += [name + "/" * entry.is_folder]
+        columns += [self._twins(entry.path)] if "contents" in self.tools else []
+        mark = "\u25cf" if entry.path in self.marks else " "
+        return f"{mark} {'  '.join(columns)}".rstrip().replace(" ", _GAP)
+
+    def _header(self, path: str) -> str:
+        if path not in self.folder.headers:
+            return ""
+        header = self.folder.headers[path]
+        if header is None:
+            return "no image header"
+        turned = f" EXIF {header.orientation}" if header.orientation != 1 else ""
+        return f"{header.width}x{header.height} {header.mode}{turned}"
+
+    def _decoded(self, path: str) -> str:
+        return "" if path not in self.folder.images else "FAILS" if path in self.folder.unreadable else "ok"
+
+    def _twins(self, path: str) -> str:
+        twins = self.twins(path)
+        more = f" and {len(twins) - 1} more" if len(twins) > 1 else ""
+        return f"= {twins[0]}{more}" if twins else ""
+
+    def twins(self, path: str) -> list[str]:
+        """Files in view or elsewhere with the same bytes; hidden ones only with the tool that shows them."""
+        shown = {entry.path for entry in self.folder.entries if self._visible(entry)}
+        return [twin for twin in self.folder.twins.get(path, []) if twin in shown]
+
+
+def words(now: Inspection) -> str:
+    """The score in one line."""
+    got = now.score
+    alarms = f"{len(got.false_alarms)} false alarm{'' if len(got.false_alarms) == 1 else 's'}"
+    other = f" \u00b7 marked as another kind: {len(got.other_kind)}" if got.other_kind else ""
+    return f"found {len(got.found)} of {len(now.folder.planted)} \u00b7 {alarms}{other}"
+
+
+def reached(now: Inspection) -> bool:
+    """All found, hardly a false alarm, and nothing was revealed before."""
+    got = now.score
+    return not got.missing and len(got.false_alarms) <= MOST_FALSE_ALARMS and not now.revealed
+
+
+def picture_of(now: Inspection) -> str:
+    """Thumbnails of what is in view, what the list says of the chosen lines, and on request what is missing; HTML."""
+    tiles = "".join(_tile(now, entry.path) for entry in now.entries() if entry.path in now.folder.images)
+    style = "<style>.inspect-files select{font-family:monospace;font-size:12px;white-space:pre}</style>"
+    grid = f'<div style="display:flex;flex-wrap:wrap;gap:4px;font-size:11px;line-height:1.2">{tiles}</div>'
+    return style + _detail(now) + grid + (_missing(now) if now.revealed else "")
+
+
+def _tile(now: Inspection, path: str) -> str:
+    name = path.rpartition("/")[2]
+    chosen = f"outline:3px solid {figures.WRONG};" if path in now.chosen else ""
+    content = now.folder.thumbnails.get(path)
+    blank = '<div style="width:64px;height:64px;background:#eeeeee">no picture</div>'
+    shown = blank if content is None else picture(content, f"photo {name}", width=64)
+    return f'<div style="width:76px;overflow:hidden;{chosen}">{shown}<br>{escape(name)}</div>'
+
+
+def _detail(now: Inspection) -> str:
+    """What is known of the chosen lines, in full."""
+    rows = []
+    for path in now.chosen:
+        facts = [f"marked: {now.marks[path]}"] if path in now.marks else []
+        if "decoding" in now.tools and path in now.folder.unreadable:
+            facts.append(now.folder.unreadable[path])
+        if "contents" in now.tools:
+            facts += [f"same bytes as {twin}" for twin in now.twins(path)]
+        rows.append(f"<div><b>{escape(path)}</b> {escape('; '.join(facts))}</div>")
+    return "".join(rows[:4]) + (f"<div>and {len(rows) - 4} more</div>" if len(rows) > 4 else "")
+
+
+def _missing(now: Inspection) -> str:
+    rows = [
+        f"<li><b>{escape(fault['fault'])}</b>: <code>{escape(fault['path'])}</code>, "
+        f"shown by {escape(', '.join(now.folder.tools_for(fault['path'])))}</li>"
+        for fault in now.score.missing
+    ]
+    return f'<ul class="inspect-missing">{"".join(rows)}</ul>' if rows else "<p>Nothing is missing.</p>"
+
+
+def _still(folder: MessyFolder) -> Still:
+    """How many of the planted faults each tool shows alone; exact."""
+    planted = [fault["path"] for fault in folder.planted]
+    counts = {tool: sum(path in folder.shown_by(tool) for path in planted) for tool in TOOLS}
+    together = sum(bool(folder.tools_for(path)) for path in planted)
+    title = "No tool alone shows every planted fault"
+    fig, ax = figures.axes(title=title, xlabel="tool", ylabel=f"faults shown, of {len(planted)}")
+    ax.bar(list(counts), list(counts.values()), color=figures.RIGHT)
+    ax.set_ylim(0, len(planted))
+    each = ", ".join(f"{tool} {count}" for tool, count in counts.items())
+    return Still(fig, f"Of {len(planted)} planted faults each tool alone shows: {each}. Together: {together}.")
+
+
+def _temporary_catalogue() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="course-inspect-"))
+    return make_catalogue(folder / "photos", num_products=NUM_PRODUCTS, seed=SEED, messy=True)
+
+
+class InspectLab(Bench):
+    """The folder on the page; made by `inspect_lab`."""
+
+    def __init__(self, folder: MessyFolder) -> None:
+        self.now = Inspection(folder)
+        self.place = choice("Look into", [EVERYTHING, TOP], TOP)
+        self.kind = choice("Mark as", KINDS, KINDS[0])
+        self.tools = {tool: switch(label) for tool, label in SWITCHES.items()}
+        self.files = several("", rows=12)
+        goal = f"all {len(folder.planted)} faults found, with at most {MOST_FALSE_ALARMS} false alarms"
+        super().__init__(
+            "datasets",
+            self._look,
+            say=words,
+            draw=picture_of,
+            still=_still(folder),
+            knobs=[self.place, self.kind],
+            rows=[list(self.tools.values()), [self.files]],
+            buttons=[
+                ("Mark", "flag", "Mark the chosen lines as this kind of fault", self.mark),
+                ("Remove mark", "eraser", "Take the marks of the chosen lines back", self.unmark),
+                ("Show what is missing", "eye", "Ends the search: the goal then needs Reset", self.reveal),
+            ],
+            goal=Goal(goal, reached),
+            forget=self.now.forget,
+        )
+        if self.box is not None:
+            self.files.add_class("inspect-files")
+
+    def _look(self) -> Inspection:
+        """Read the knobs, and fill the lists that depend on them."""
+        self.now.tools = {tool for tool, knob in self.tools.items() if knob.value}
+        places = self.now.places()
+        if list(self.place.options) != places:
+            kept = self.place.value if self.place.value in places else TOP
+            self.place.options, self.place.value = places, kept
+        self.now.place = self.place.value
+        lines = [(self.now.line(entry), entry.path) for entry in self.now.entries()]
+        if list(self.files.options) != lines:
+            kept = tuple(path for path in self.files.value if path in {path for _, path in lines})
+            self.files.options, self.files.value = lines, kept
+        self.now.chosen = tuple(self.files.value)
+        return self.now
+
+    def mark(self) -> None:
+        """Mark the chosen lines as the chosen kind."""
+        self.now.marks |= dict.fromkeys(self._chosen(), self.kind.value)
+
+    def unmark(self) -> None:
+        """Take the marks of the chosen lines back."""
+        for path in self._chosen():
+            self.now.marks.pop(path, None)
+
+    def reveal(self) -> None:
+        """Show the faults that no mark names."""
+        self.now.revealed = True
+
+    def _chosen(self) -> tuple[str, ...]:
+        if not self.files.value:
+            raise ValueError("no line is chosen: click one in the list, or several with Ctrl or Shift, then Mark")
+        return tuple(self.files.value)
+
+
+def inspect_lab(root: str | os.PathLike | None = None) -> InspectLab:
+    """Search a messy catalogue for its planted faults, tool by tool.
+
+    root   : of `make_catalogue(..., messy=True)`; None makes a small one in a temporary folder, removed at the end
+    raises : ValueError where nothing is planted in `root`
+    """
+    if root is not None:
+        return InspectLab(MessyFolder(root))
+    made = _temporary_catalogue()
+    lab = InspectLab(MessyFolder(made))
+    weakref.finalize(lab, shutil.rmtree, made.parent, ignore_errors=True)
+    return lab
