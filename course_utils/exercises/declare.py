@@ -45,6 +45,8 @@ class Exercise:
     imports      : lines that stub and answer need at their top, "import math"
     arrange      : `arrange(*case)` makes fresh arguments for each call (models, optimizers, iterators)
     observe      : `observe(result, *arguments)` gives what is compared; by default the result
+    probe        : in place of `observe`, `probe(fn, result, *arguments)`: it may call the reader's function again (with
+                   another seed, for every rank), so that any sound answer is accepted and not one form of it
     describe     : `describe(*case)` words a case; by default the call with its arguments
     difference   : `difference(expected, got)` gives None or words; by default that of `compare`, with `rel` and `abs_`
     keep_arguments : True where changing an argument is a mistake (a copy protects the case in any event)
@@ -64,6 +66,7 @@ class Exercise:
     imports: str = ""
     arrange: Callable | None = None
     observe: Callable | None = None
+    probe: Callable | None = None
     describe: Callable | None = None
     difference: Callable[[Any, Any], str | None] | None = None
     rel: float = compare.REL

@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 
-_SEED = 0
+SEED = 0
 
 
 @contextlib.contextmanager
@@ -34,9 +34,9 @@ def isolated() -> Iterator[io.StringIO]:
 def _python_and_numpy_generators() -> Iterator[None]:
     numpy = sys.modules.get("numpy")
     before = random.getstate(), numpy and numpy.random.get_state()
-    random.seed(_SEED)
+    random.seed(SEED)
     if numpy:
-        numpy.random.seed(_SEED)
+        numpy.random.seed(SEED)
     try:
         yield
     finally:
@@ -53,7 +53,7 @@ def _torch_state() -> Iterator[None]:
         return
     before = (torch.get_rng_state(), torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads())
     gpu_before = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-    torch.default_generator.manual_seed(_SEED)  # `torch.manual_seed` would also seed a GPU that wakes up later
+    torch.default_generator.manual_seed(SEED)  # `torch.manual_seed` would also seed a GPU that wakes up later
     torch.set_grad_enabled(True)
     try:
         yield

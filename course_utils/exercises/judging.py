@@ -184,7 +184,8 @@ def _failure_lines(exercise: Exercise, case: tuple, right: Outcome, given: Outco
     elif given.status == "not attempted":
         yield f"{call} reaches a NotImplementedError: this branch is still to be written."
     elif given.status == "raised":
-        yield f"{call} raised {type(given.error).__name__}: {given.error}"
+        due = f"should raise {type(right.error).__name__}, and " if right.error is not None else ""
+        yield f"{call} {due}raised {type(given.error).__name__}: {given.error}"
         yield from [given.line] * bool(given.line)
     elif given.status == "unreadable":
         reason = f"{type(given.error).__name__}: {given.error}"

@@ -92,7 +92,11 @@ def _call(exercise: Exercise, fn: Callable, arguments: tuple, stage: dict, expec
     if inspect.iscoroutine(result):
         result.close()
     surprising = stage["kind"] != "a value" and expected_kind not in (None, stage["kind"])
-    return exercise.observe(result, *arguments) if exercise.observe and not surprising else result
+    if surprising:
+        return result
+    if exercise.probe:
+        return exercise.probe(fn, result, *arguments)
+    return exercise.observe(result, *arguments) if exercise.observe else result
 
 
 def _rough_kind(result: Any) -> str:
@@ -106,8 +110,8 @@ def _changed(exercise: Exercise, before: tuple, after: tuple) -> tuple[str, ...]
 
 
 def _failure(exercise: Exercise, fn: Callable, error: BaseException, stage: dict) -> dict:
-    observing = getattr(exercise.observe, "__code__", None)
-    walk = [f for f in traceback.walk_tb(error.__traceback__) if f[0].f_code is not observing]
+    observing = [getattr(looks, "__code__", None) for looks in (exercise.observe, exercise.probe) if looks]
+    walk = [f for f in traceback.walk_tb(error.__traceback__) if f[0].f_code not in observing]
     frames = [f for f in walk if _is_own(f[0].f_code.co_filename, fn)]
     if isinstance(error, NotImplementedError) and _raised_in(error, frames):
         return {"status": "not attempted", "error": error}

@@ -144,7 +144,7 @@ def _through(exercise: Exercise, convert: Callable) -> Callable:
 
 
 def _applies(exercise: Exercise, convert: Callable) -> bool:
-    if exercise.observe:
+    if exercise.observe or exercise.probe:
         return convert in _NONSENSE.values() and convert is _none
     return any(_convert(convert, o.value) is not o.value for o in right_outcomes(exercise) if o.status == "returned")
 

@@ -1,0 +1,60 @@
+"""Facts about an answer, where many results are right: what an exercise's `probe` gathers, and how they are told apart.
+
+A fact is a name and a value: {"each record comes": "once"}. It knows no exercise.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy
+import torch
+
+from course_utils.exercises.isolation import SEED
+from course_utils.exercises.wording import short
+
+LEFT_ALONE = "left alone"  # what `moved_generators` says of an answer that draws from generators of its own
+
+
+def facts_differ(expected: dict, got: dict) -> str | None:
+    """The first fact that is not as it should be, in words; None where all are."""
+    if not isinstance(got, dict):
+        return f"the facts cannot be read from {short(got)}"
+    wrong = (name for name in expected if got.get(name) != expected[name])
+    return next((f"{name}: {_said(got.get(name))}; it should be: {_said(expected[name])}" for name in wrong), None)
+
+
+def _said(value: object) -> str:
+    return value if isinstance(value, str) else short(value)
+
+
+def times_each(wanted: Sequence, given: Iterable) -> str:
+    """How often each of `wanted` is among `given`: "once", or in words the first that are not, "7 never, 0 2 times"."""
+    counts = Counter(given)
+    off = [f"{short(item)} never" if not counts[item] else f"{short(item)} {counts[item]} times"
+           for item in wanted if counts[item] != 1]  # fmt: skip
+    strange = [f"{short(item)}, which is none of them" for item in counts if item not in set(wanted)]
+    return ", ".join([*off[:3], *strange[:1]]) + (f" and {len(off) - 3} more" if len(off) > 3 else "") or "once"
+
+
+def moved_generators() -> str:
+    """Which global generators moved since a checked call began, in words. It holds inside `probe` and `observe` only.
+
+    There every call begins with the generators seeded alike (`isolation.isolated`); torch and NumPy are imported here,
+    because a library that a reader's call imports first brings a generator that was never seeded.
+    """
+    moved = []
+    if random.getstate() != random.Random(SEED).getstate():
+        moved.append("Python's")
+    if not torch.equal(torch.get_rng_state(), torch.Generator().manual_seed(SEED).get_state()):
+        moved.append("torch's")
+    if not _same_numpy_state():
+        moved.append("NumPy's")
+    return f"{' and '.join(moved)} moved" if moved else LEFT_ALONE
+
+
+def _same_numpy_state() -> bool:
+    now, then = numpy.random.get_state(), numpy.random.RandomState(SEED).get_state()
+    return now[2] == then[2] and bool((now[1] == then[1]).all())

@@ -1,0 +1,97 @@
+"""Exercises with many right results: the facts that decide them, and answers that are called more than once."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from course_utils.exercises.declare import exercise
+from course_utils.exercises.facts import LEFT_ALONE, facts_differ, moved_generators, times_each
+from course_utils.exercises.isolation import isolated
+from course_utils.exercises.judging import judge
+from course_utils.exercises.verify import verify
+
+
+def test_the_first_wrong_fact_is_told_with_what_it_should_be():
+    assert facts_differ({"a": 1, "b": "once"}, {"a": 1, "b": "once", "c": 3}) is None
+    assert facts_differ({"a": 1, "b": "once"}, {"a": 1, "b": "3 never"}) == "b: 3 never; it should be: once"
+    assert facts_differ({"a": [1]}, {}) == "a: None; it should be: [1]"
+    assert facts_differ({"a": [1]}, None) == "the facts cannot be read from None"
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        ([2, 0, 1], "once"),
+        ([0, 1], "2 never"),
+        ([0, 1, 1, 1, 2], "1 3 times"),
+        ([0, 1, 2, 7], "7, which is none of them"),
+        ([0, 0, 7], "0 2 times, 1 never, 2 never, 7, which is none of them"),
+    ],
+)
+def test_what_comes_not_once_is_named(given, words):
+    assert times_each(range(3), given) == words
+
+
+def test_many_that_are_lost_are_counted():
+    assert times_each(range(6), []) == "0 never, 1 never, 2 never and 3 more"
+
+
+@pytest.mark.parametrize(
+    "draw, words",
+    [
+        (lambda: None, LEFT_ALONE),
+        (lambda: random.Random(1).random() + torch.rand(1, generator=torch.Generator()).item(), LEFT_ALONE),
+        (random.random, "Python's moved"),
+        (lambda: torch.manual_seed(5), "torch's moved"),
+        (lambda: (np.random.rand(), random.random()), "Python's and NumPy's moved"),
+    ],
+)
+def test_a_global_generator_that_moved_is_named(draw, words):
+    with isolated():
+        draw()
+        assert moved_generators() == words
+
+
+def _toy():
+    @exercise(
+        "toy-1", title="t", difficulty="easy", minutes=1, cases=[(1,), (4,)], hints=["a", "b"],
+        probe=lambda fn, result, seed: {"again": result == fn(seed), "other": result == fn(seed + 1)},
+        expected=[{"again": True, "other": False}] * 2, difference=facts_differ,
+    )  # fmt: skip
+    def draw(seed):
+        """A number that belongs to the seed."""
+        return random.Random(seed).random()
+
+    @draw.wrong
+    def ignores_the_seed(seed):
+        """The generator is seeded with a constant, so that every seed gives the same number."""
+        return random.Random(3).random()
+
+    @draw.wrong
+    def draws_anew(seed):
+        """The number comes from the global generator, so that the same seed gives another one each time."""
+        return random.random()
+
+    return draw
+
+
+def test_a_probe_calls_the_answer_again_and_accepts_every_sound_one():
+    toy = _toy()
+    assert verify(toy) == []
+    assert judge(toy, lambda seed: seed * 7 % 5).status == "right"
+    assert judge(toy, lambda seed: 3).mistake == "ignores_the_seed"
+
+
+def test_an_error_in_a_further_call_shows_the_readers_line():
+    def fails_later(seed):
+        return {1: 0.5, 4: 0.25}[seed]
+
+    verdict = judge(_toy(), fails_later)
+    assert verdict.status == "raised" and "KeyError: 2" in verdict.lines[0] and "[seed]" in verdict.lines[1]
+
+
+def test_none_is_no_result_for_a_probe():
+    verdict = judge(_toy(), lambda seed: print(seed))
+    assert verdict.status == "wrong" and "returned None" in verdict.lines[0]
