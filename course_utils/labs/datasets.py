@@ -1,6 +1,6 @@
 """Chapter 01's experiment: a folder with planted faults. Each tool shows some of them; find them all.
 
-What the tools show and what a mark is worth is `labs.datasets_folder`'s; here it is put on the page.
+What the tools show is `labs.datasets_folder`'s, what a mark is worth `labs.datasets_inspection`'s; here is the page.
 """
 
 from __future__ import annotations
@@ -15,90 +15,19 @@ from pathlib import Path
 from course_utils import figures
 from course_utils.catalogue import make_catalogue
 from course_utils.labs.bench import Bench, picture
-from course_utils.labs.datasets_folder import KINDS, TOOLS, Entry, MessyFolder, Score, score
+from course_utils.labs.datasets_folder import TOOLS, MessyFolder
+from course_utils.labs.datasets_inspection import EVERYTHING, KINDS, TOP, Inspection
 from course_utils.labs.knobs import choice, several, switch
 from course_utils.labs.panel import Goal, Still
 
 MOST_FALSE_ALARMS = 2
 NUM_PRODUCTS, SEED = 20, 0
-EVERYTHING, TOP = "every folder", "the top folder"
 SWITCHES = {
     "hidden names": "Show hidden names",
     "headers": "Read headers",
     "decoding": "Decode every file",
     "contents": "Compare contents",
 }
-_GAP = "\u00a0"  # a browser would take away plain spaces in a list
-
-
-class Inspection:
-    """Where the reader stands: marks, tools that are on, the folder in view; a result of the experiment.
-
-    marks    : path -> kind
-    revealed : whether the missing faults were shown
-    """
-
-    def __init__(self, folder: MessyFolder) -> None:
-        self.folder, self.tools, self.place, self.chosen = folder, set(), TOP, ()
-        self.forget()
-
-    def forget(self) -> None:
-        """No mark, nothing revealed."""
-        self.marks, self.revealed = {}, False
-
-    @property
-    def score(self) -> Score:
-        return score(self.marks, self.folder.planted)
-
-    def places(self) -> list[str]:
-        """What the reader may look into: a hidden folder only with the tool that shows it."""
-        folders = [entry.path for entry in self.folder.entries if entry.is_folder and self._visible(entry)]
-        return [EVERYTHING, TOP, *folders]
-
-    def _visible(self, entry: Entry) -> bool:
-        return not entry.hidden or "hidden names" in self.tools
-
-    def entries(self) -> list[Entry]:
-        """What lies in the place in view."""
-        shown = [entry for entry in self.folder.entries if self._visible(entry)]
-        if self.place == EVERYTHING:
-            return shown
-        wanted = "" if self.place == TOP else self.place
-        return [entry for entry in shown if entry.path.rpartition("/")[0] == wanted]
-
-    def line(self, entry: Entry) -> str:
-        """One line of the list: size, a column for each tool that is on, name."""
-        name = entry.path if self.place == EVERYTHING else entry.path.rpartition("/")[2]
-        unit = "bytes" if not entry.is_folder else "entry" if entry.size == 1 else "entries"
-        columns = [f"{entry.size:,} {unit:<7}".rjust(14)]
-        columns += [f"{self._header(entry.path):<17}"] if "headers" in self.tools else []
-        columns += [f"{self._decoded(entry.path):<5}"] if "decoding" in self.tools else []
-        columns += [name + "/" * entry.is_folder]
-        columns += [self._twins(entry.path)] if "contents" in self.tools else []
-        mark = "\u25cf" if entry.path in self.marks else " "
-        return f"{mark} {'  '.join(columns)}".rstrip().replace(" ", _GAP)
-
-    def _header(self, path: str) -> str:
-        if path not in self.folder.headers:
-            return ""
-        header = self.folder.headers[path]
-        if header is None:
-            return "no image header"
-        turned = f" EXIF {header.orientation}" if header.orientation != 1 else ""
-        return f"{header.width}x{header.height} {header.mode}{turned}"
-
-    def _decoded(self, path: str) -> str:
-        return "" if path not in self.folder.images else "FAILS" if path in self.folder.unreadable else "ok"
-
-    def _twins(self, path: str) -> str:
-        twins = self.twins(path)
-        more = f" and {len(twins) - 1} more" if len(twins) > 1 else ""
-        return f"= {twins[0]}{more}" if twins else ""
-
-    def twins(self, path: str) -> list[str]:
-        """Files in view or elsewhere with the same bytes; hidden ones only with the tool that shows them."""
-        shown = {entry.path for entry in self.folder.entries if self._visible(entry)}
-        return [twin for twin in self.folder.twins.get(path, []) if twin in shown]
 
 
 def words(now: Inspection) -> str:

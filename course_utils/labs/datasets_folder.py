@@ -1,6 +1,6 @@
-"""A folder of photos under the tools that chapter 01 uses on it, and how well a reader's marks name what is wrong.
+"""A folder of photos under the tools that chapter 01 uses on it: what each of them shows.
 
-Every tool is a plain function of the files. It knows no widget.
+Every tool is a plain function of the files. It knows no mark and no widget.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import hashlib
 import io
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -20,19 +19,6 @@ from course_utils.catalogue import read_manifest
 from course_utils.folder_scan import IMAGE_SUFFIXES
 from course_utils.images import why_unreadable
 
-CLUTTER, EMPTY, BROKEN = "clutter: no photo of ours", "class without photos", "cannot be decoded"
-NOT_RGB, TURNED = "not RGB with 8 bits", "stored on its side"
-COPY, COPY_ELSEWHERE = "same photo, same class", "same photo, other class"
-KINDS = (CLUTTER, EMPTY, BROKEN, NOT_RGB, TURNED, COPY, COPY_ELSEWHERE)
-ACCEPTED = {  # each planted fault: the kinds that name it rightly
-    "checkpoint folder": (CLUTTER,), "checkpoint folder in a class": (CLUTTER, COPY), "hidden folder": (CLUTTER,),
-    "archive folder": (CLUTTER,), "hidden file": (CLUTTER,), "resource fork": (CLUTTER, BROKEN),
-    "thumbnail database": (CLUTTER,), "empty class": (EMPTY,), "truncated": (BROKEN,), "not an image": (BROKEN,),
-    "empty file": (BROKEN,), "grey": (NOT_RGB,), "alpha": (NOT_RGB,), "cmyk": (NOT_RGB,), "palette": (NOT_RGB,),
-    "16-bit": (NOT_RGB,), "rotated": (TURNED,), "duplicate product": (COPY,),
-    "duplicate in another class": (COPY_ELSEWHERE,),
-}  # fmt: skip
-_WHOLE_FOLDERS = ("checkpoint folder", "checkpoint folder in a class", "hidden folder", "archive folder")
 TOOLS = ("file list", "hidden names", "headers", "decoding", "contents")
 _ORIENTATION = 274  # the EXIF tag
 
@@ -170,45 +156,3 @@ def thumbnail(path: str | os.PathLike, side: int = 64) -> bytes | None:
     file = io.BytesIO()
     image.save(file, "JPEG", quality=85)
     return file.getvalue()
-
-
-class Score(NamedTuple):
-    """What a reader's marks are worth.
-
-    found        : planted faults that a mark names, with a kind that fits
-    missing      : the others
-    other_kind   : marked paths of planted faults whose kind does not fit
-    false_alarms : marked paths at which nothing is planted
-    """
-
-    found: list[dict[str, str]]
-    missing: list[dict[str, str]]
-    other_kind: list[str]
-    false_alarms: list[str]
-
-
-def score(marks: Mapping[str, str], planted: Sequence[Mapping[str, str]]) -> Score:
-    """Compare marks with what was planted; a function of both.
-
-    marks   : path -> one of `KINDS`
-    planted : of the manifest: `fault`, `path`, for a copy also `of`
-
-    Of two equal photos either may be marked: nothing in the files says which came first. A hidden or archive folder
-    may be marked in place of the file in it.
-    """
-    found, missing, right = [], [], set()
-    for fault in planted:
-        fitting = {path for path in _names(fault) if marks.get(path) in ACCEPTED[fault["fault"]]}
-        right |= fitting
-        (found if fitting else missing).append(dict(fault))
-    places = {path for fault in planted for path in _names(fault) if path != fault.get("of")}
-    wrong = [path for path in marks if path not in right]
-    other = [path for path in wrong if path in places]
-    return Score(found, missing, other, [path for path in wrong if path not in places])
-
-
-def _names(fault: Mapping[str, str]) -> Iterable[str]:
-    """The paths whose mark names this fault."""
-    path = fault["path"]
-    folder = [path.rpartition("/")[0]] if fault["fault"] in _WHOLE_FOLDERS else []
-    return [path, *folder, *([fault["of"]] if "of" in fault else [])]
