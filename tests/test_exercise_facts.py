@@ -56,7 +56,7 @@ def test_a_global_generator_that_moved_is_named(draw, words):
 
 def _toy():
     @exercise(
-        "toy-1", title="t", difficulty="easy", minutes=1, cases=[(1,), (4,)], hints=["a", "b"],
+        "toy-1", title="t", difficulty="easy", minutes=1, cases=[(1,), (4,)], hints=["a", "b"], imports="import random",
         probe=lambda fn, result, seed: {"again": result == fn(seed), "other": result == fn(seed + 1)},
         expected=[{"again": True, "other": False}] * 2, difference=facts_differ,
     )  # fmt: skip
