@@ -63,6 +63,8 @@ class Bench(Panel):
             make_button(words, icon, tip, lambda act=act: self._press(act)) for words, icon, tip, act in buttons
         ]
         self.buttons.append(make_button("Reset", "refresh", "Every knob as it was at first", self.reset))
+        for button in self.buttons:
+            button.layout.width = "auto"  # no word is cut
         self.status, self.figure, self.note = widgets.HTML(), widgets.HTML(), widgets.HTML()
         if height:
             self.figure.layout.min_height = f"{height}px"

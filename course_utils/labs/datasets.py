@@ -45,8 +45,9 @@ def reached(now: Inspection) -> bool:
 
 
 def picture_of(now: Inspection) -> str:
-    """Thumbnails of what is in view, what the list says of the chosen lines, and on request what is missing; HTML."""
-    tiles = "".join(_tile(now, entry.path) for entry in now.entries() if entry.path in now.folder.images)
+    """What is known of the chosen lines, thumbnails (of every folder: the chosen), on request what is missing; HTML."""
+    shown = now.chosen if now.place == EVERYTHING else [entry.path for entry in now.entries()]
+    tiles = "".join(_tile(now, path) for path in shown if path in now.folder.images)
     style = "<style>.inspect-files select{font-family:monospace;font-size:12px;white-space:pre}</style>"
     grid = f'<div style="display:flex;flex-wrap:wrap;gap:4px;font-size:11px;line-height:1.2">{tiles}</div>'
     return style + _detail(now) + grid + (_missing(now) if now.revealed else "")
@@ -174,5 +175,5 @@ def inspect_lab(root: str | os.PathLike | None = None) -> InspectLab:
         return InspectLab(MessyFolder(root))
     made = _temporary_catalogue()
     lab = InspectLab(MessyFolder(made))
-    weakref.finalize(lab, shutil.rmtree, made.parent, ignore_errors=True)
+    lab._finalizer = weakref.finalize(lab, shutil.rmtree, made.parent, ignore_errors=True)
     return lab

@@ -28,9 +28,9 @@ def _decimals(*parts: float) -> int:
 
 
 def choice(label: str, options: Sequence | Mapping, value: Any) -> Any:
-    """A dropdown; without ipywidgets an object that has only `.value`."""
+    """A dropdown; without ipywidgets an object that has only `.value` and `.options`."""
     if widgets is None:
-        return SimpleNamespace(value=value)
+        return SimpleNamespace(value=value, options=options)
     return widgets.Dropdown(description=label, options=options, value=value, style=_WIDE)
 
 

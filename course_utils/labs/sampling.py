@@ -119,7 +119,7 @@ def sampler_lab(targets: Sequence[int] | None = None, *, classes: Sequence[str] 
     if targets is None:
         targets, classes = catalogue_labels()
     sampler = choice("Sampler", SAMPLERS, "shuffle")
-    alpha = number("Exponent alpha", 0.0, low=0.0, high=1.5, step=0.25, calm=True)
+    alpha = number("Alpha (weighted)", 0.0, low=0.0, high=1.5, step=0.25, calm=True)
     epochs = choice("Epochs drawn", [1, 2, 5, 10, 20], 1)
     batch_size = choice("Batch size", [8, 16, 32, 64], 32)
     seed = choice("Seed", [0, 1, 2, 3, 4], 0)

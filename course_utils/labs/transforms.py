@@ -25,13 +25,13 @@ LEAST_SHARE, LEAST_CHANGE = 0.9, 30
 NUM_PHOTOS, SHOWN = 160, 12
 # name: label of the slider, value that leaves the photo alone, low, high, step
 SLIDERS = {
-    "flip": ("Flip: share of photos", 0.0, 0.0, 1.0, 0.25),
-    "crop": ("Crop: least part kept", 1.0, 0.2, 1.0, 0.1),
-    "turn": ("Rotation: degrees", 0, 0, 90, 5),
-    "light": ("Brightness, contrast", 0.0, 0.0, 0.9, 0.1),
-    "hue": ("Hue", 0.0, 0.0, 0.5, 0.05),
-    "blur": ("Blur: sigma", 0.0, 0.0, 3.0, 0.5),
-    "erase": ("Erasing: part of photo", 0.0, 0.0, 0.4, 0.05),
+    "flip": ("Flip (share)", 0.0, 0.0, 1.0, 0.25),
+    "crop": ("Crop (keeps)", 1.0, 0.2, 1.0, 0.1),
+    "turn": ("Rotation (\u00b0)", 0, 0, 90, 5),
+    "light": ("Light (\u00b1)", 0.0, 0.0, 0.9, 0.1),
+    "hue": ("Hue (\u00b1)", 0.0, 0.0, 0.5, 0.05),
+    "blur": ("Blur (sigma)", 0.0, 0.0, 3.0, 0.5),
+    "erase": ("Erase (part)", 0.0, 0.0, 0.4, 0.05),
 }
 NOTHING = {name: slider[1] for name, slider in SLIDERS.items()}
 
@@ -213,7 +213,7 @@ def augmentation_lab(*, num_photos: int = NUM_PHOTOS) -> Bench:
     def compute() -> View:
         return look({name: knob.value for name, knob in knobs.items()}, photos=photos, seed=seed.value)
 
-    goal = f"a mean pixel change of {LEAST_CHANGE} or more, while at least {LEAST_SHARE:.0%} are still recognised"
+    goal = f"mean pixel change of {LEAST_CHANGE} or more, at least {LEAST_SHARE:.0%} still recognised"
     return Bench(
         "transforms",
         compute,
