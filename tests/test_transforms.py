@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import Dataset, Subset
 
 from course_utils.datasets import ArrayDataset
-from course_utils.randomness import BatchKey, keyed_uniform
+from course_utils.randomness import BatchKey
 from course_utils.transforms import (
     ComposeBatch,
     ToFloat,
@@ -44,87 +44,6 @@ def key(indices, repeats=None, epoch=0) -> BatchKey:
     return BatchKey(7, epoch, 0, list(indices), repeats)
 
 
-def augmented(indices, repeats=None, *, padding=4, images=IMAGES) -> torch.Tensor:
-    indices = list(indices)
-    return crop_flip(images[indices], TARGETS[indices], key(indices, repeats), padding=padding)[0]
-
-
-def by_hand(image: torch.Tensor, down: int, right: int, mirror: bool, padding: int) -> torch.Tensor:
-    """The same with slices, one image."""
-    _, height, width = image.shape
-    big = torch.zeros(image.shape[0], height + 2 * padding, width + 2 * padding, dtype=image.dtype)
-    big[:, padding : padding + height, padding : padding + width] = image
-    part = big[:, down : down + height, right : right + width]
-    return part.flip(-1) if mirror else part
-
-
-def test_crop_flip_equals_slices_of_a_padded_image():
-    result, indices = augmented(range(40)), range(40)
-    shifts = (keyed_uniform(key(indices), 2, stream="crop") * 9).long().tolist()
-    mirrors = (keyed_uniform(key(indices), 1, stream="flip") < 0.5).flatten().tolist()
-    assert 5 < sum(mirrors) < 35 and len({tuple(shift) for shift in shifts}) > 20
-    for index in indices:
-        assert torch.equal(result[index], by_hand(IMAGES[index], *shifts[index], mirrors[index], 4))
-
-
-@pytest.mark.parametrize("batch_size", [1, 7, 40])
-def test_the_pixels_do_not_depend_on_the_batch_size(batch_size):
-    whole = augmented(range(40))
-    batches = [augmented(range(start, min(start + batch_size, 40))) for start in range(0, 40, batch_size)]
-    assert torch.equal(torch.cat(batches), whole)
-
-
-def test_order_in_the_batch_does_not_matter_and_a_repeat_and_an_epoch_give_other_pixels():
-    assert torch.equal(augmented([5, 9]), augmented([9, 5]).flip(0))
-    first, second = augmented([5] * 2, repeats=[0, 1])
-    assert torch.equal(first, augmented([5])[0]) and not torch.equal(first, second)
-    later, _ = crop_flip(IMAGES, TARGETS, key(range(40), epoch=1))
-    assert not torch.equal(later, augmented(range(40)))
-
-
-def test_every_shift_comes_and_crop_and_flip_are_independent():
-    num_examples = 20_000
-    marked = torch.zeros(num_examples, 1, 5, 5, dtype=torch.uint8)
-    marked[:, :, 2, 2], marked[:, :, 2, 3] = 1, 2  # a pixel, and one to the right of it
-    result, _ = crop_flip(marked, torch.zeros(num_examples), key(range(num_examples)), padding=1)
-    place = (result == 1).flatten(1).float().argmax(1)
-    mirrored = (result == 2).flatten(1).float().argmax(1) < place
-    counts = torch.zeros(25, 2)
-    counts.index_put_((place, mirrored.long()), torch.ones(num_examples), accumulate=True)
-    cells = counts[counts > 0]
-    assert len(cells) == 18  # 3 x 3 shifts, each mirrored or not
-    expected = num_examples / 18
-    assert ((cells - expected).square() / expected).sum() < 40.8  # chi-square, 17 degrees of freedom, 1 in 1,000
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float64])
-def test_the_dtype_stays_and_the_input_is_not_changed(dtype):
-    images = IMAGES.to(dtype)
-    before = images.clone()
-    result, targets = crop_flip(images, TARGETS, key(range(40)))
-    assert result.dtype == dtype and torch.equal(images, before) and targets is TARGETS
-    assert torch.equal(result, augmented(range(40)).to(dtype))
-
-
-def test_padding_zero_only_flips():
-    result = augmented(range(40), padding=0)
-    flipped = torch.tensor([torch.equal(a, b.flip(-1)) for a, b in zip(result, IMAGES, strict=True)])
-    same = torch.tensor([torch.equal(a, b) for a, b in zip(result, IMAGES, strict=True)])
-    assert (flipped ^ same).all() and 5 < int(flipped.sum()) < 35
-
-
-def test_crop_flip_takes_an_empty_batch():
-    assert augmented([]).shape == (0, 3, 10, 12)
-
-
-@pytest.mark.parametrize(
-    "images, num_keys, padding", [(IMAGES[0], 3, 4), (IMAGES, 39, 4), (IMAGES, 40, -1)], ids=["shape", "key", "padding"]
-)
-def test_crop_flip_says_what_it_needs(images, num_keys, padding):
-    with pytest.raises(ValueError, match=rf"\(B, C, H, W\).*{num_keys} examples, padding={padding}"):
-        crop_flip(images, TARGETS, key(range(num_keys)), padding=padding)
-
-
 def test_to_float_scales_uint8_and_normalises_each_channel():
     images = torch.tensor([0, 51, 255], dtype=torch.uint8).reshape(1, 3, 1, 1)
     assert ToFloat()(images, TARGETS)[0].flatten().tolist() == pytest.approx([0, 0.2, 1])
@@ -151,7 +70,8 @@ def test_batch_transforms_compose_in_order_survive_pickling_and_stay_keyed():
     both = ComposeBatch(partial(crop_flip, padding=2), ToFloat(0.5, 0.25))
     data = pickle.loads(pickle.dumps(dataset(batch_transform=both)))
     images, _ = data.take(key([3, 8]))
-    assert torch.equal(images, (augmented([3, 8], padding=2).float() / 255 - 0.5) / 0.25)
+    augmented, _ = crop_flip(IMAGES[[3, 8]], TARGETS[[3, 8]], key([3, 8]), padding=2)
+    assert torch.equal(images, (augmented.float() / 255 - 0.5) / 0.25)
     assert both.keyed and not ComposeBatch(ToFloat(), lambda images, targets, key: (images, targets)).keyed
 
 
