@@ -48,6 +48,7 @@ def _order_facts(fn, result, indices: list, seed: int, epoch: int) -> dict:
     return facts | {
         "the same seed and epoch once more": "the same order" if again == order else "another order",
         "the next epoch": _compared(drawn(seed, epoch), drawn(seed, epoch + 1)),
+        "another seed": _compared(drawn(seed, epoch), drawn(seed + 1, epoch)),
         "another seed, in epoch 0": _compared(drawn(seed, 0), drawn(seed + 1, 0)),
         "the next seed, and the next epoch of this seed": _compared(drawn(seed + 1, epoch), drawn(seed, epoch + 1)),
     }
@@ -61,6 +62,7 @@ _SOUND_ONE = {"the indices": "each once", "the global generators": LEFT_ALONE}
 _SOUND = _SOUND_ONE | {
     "the same seed and epoch once more": "the same order",
     "the next epoch": "two orders",
+    "another seed": "two orders",
     "another seed, in epoch 0": "two orders",
     "the next seed, and the next epoch of this seed": "two orders",
 }
@@ -115,6 +117,13 @@ def repeats_the_order_in_every_epoch(indices, seed, epoch):
 
 
 @epoch_order.wrong
+def forgets_the_seed(indices, seed, epoch):
+    """The seed of the run has no influence: all runs read the same order in the same epoch, and repeating one with
+    another seed does not show how much the order matters."""
+    return _mixed(indices, epoch)
+
+
+@epoch_order.wrong
 def adds_seed_and_epoch(indices, seed, epoch):
     """seed + epoch is the same number for seed 5 in epoch 1 and seed 6 in epoch 0: "five seeds" are then one sequence
     of orders, begun at five places, and their spread says too little. derive_seed keeps the two apart."""
@@ -139,6 +148,18 @@ def seeds_the_global_generator(indices, seed, epoch):
 @epoch_order.form_of("seeds_the_global_generator")
 def seeds_pythons_global_generator(indices, seed, epoch):
     random.seed(derive_seed(seed, epoch))
+    return random.sample(indices, len(indices))
+
+
+@epoch_order.form_of("seeds_the_global_generator")
+def seeds_the_global_generator_with_the_sum(indices, seed, epoch):
+    torch.manual_seed(seed + epoch)
+    return [indices[place] for place in torch.randperm(len(indices)).tolist()]
+
+
+@epoch_order.form_of("seeds_the_global_generator")
+def seeds_pythons_global_generator_with_the_sum(indices, seed, epoch):
+    random.seed(seed + epoch)
     return random.sample(indices, len(indices))
 
 

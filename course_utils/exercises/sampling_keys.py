@@ -22,16 +22,20 @@ def _uses_hash(code: CodeType | None) -> bool:
 
 
 def _moved(before: list[bool], after: list[bool]) -> str:
-    """Whether `after` is `before`, moved by some places; 100 coins that agree are no chance."""
+    """Whether `after` is `before` with the examples moved along, or exchanged as XOR does; 100 that agree are no
+    chance."""
     if after == before:
         return "the same coins"
     moved = any(after[: _NUM - places] == before[places:] for places in range(1, _FARTHEST))
-    return "the same coins, moved along" if moved else "new coins"
+    exchanged = any(all(after[i] == before[i ^ k] for i in range(256)) for k in range(1, 128))
+    return "the same coins at other examples" if moved or exchanged else "new coins"
 
 
 def _coin_facts(fn, result, indices: list, seed: int, epoch: int) -> dict:
     """What holds for any coins that are a function of (seed, epoch, index) alone."""
-    coins, generators = [bool(coin) for coin in result], moved_generators()
+    coins, generators = list(result), moved_generators()
+    if any(coin not in (False, True) for coin in coins):
+        return {"coins": "numbers, which are to be compared with 0.5"}
     if not indices:
         return {"coins": len(coins)}
 
@@ -40,6 +44,8 @@ def _coin_facts(fn, result, indices: list, seed: int, epoch: int) -> dict:
 
     many = toss(range(_NUM), seed, epoch)
     next_epoch, next_seed = toss(range(_NUM), seed, epoch + 1), toss(range(_NUM), seed + 1, epoch)
+    first, second = toss(range(_NUM), seed, 0), toss(range(_NUM), seed + 1, 0)
+    glued = toss(range(110, 200), seed, 1) == toss(range(10, 100), seed, 11)
     alone = [toss([index], seed, epoch)[0] for index in range(40)]
     return {
         "coins": len(coins),
@@ -49,7 +55,10 @@ def _coin_facts(fn, result, indices: list, seed: int, epoch: int) -> dict:
         "the same examples in other batches": "the same coins" if alone == many[:40] else "other coins",
         "the next epoch": _moved(many, next_epoch),
         "the next seed": _moved(many, next_seed),
-        "the next seed, and the next epoch of this seed": "one set of coins" if next_epoch == next_seed else "two sets",
+        "the next seed, and the next epoch of this seed": _moved(next_epoch, next_seed),
+        "example 110 of epoch 1, and 10 of epoch 11": "one coin" if glued else "two coins",
+        "epoch 0": "about half heads" if 0.38 < sum(first) / _NUM < 0.62 else f"{sum(first)} heads of {_NUM}",
+        "the next seed, in epoch 0": _moved(first, second),
         "in another process": "hash() may differ" if _uses_hash(getattr(fn, "__code__", None)) else "the same coins",
     }
 
@@ -67,7 +76,10 @@ def _sound(num_coins: int) -> dict:
         "the same examples in other batches": "the same coins",
         "the next epoch": "new coins",
         "the next seed": "new coins",
-        "the next seed, and the next epoch of this seed": "two sets",
+        "the next seed, and the next epoch of this seed": "new coins",
+        "example 110 of epoch 1, and 10 of epoch 11": "two coins",
+        "epoch 0": "about half heads",
+        "the next seed, in epoch 0": "new coins",
         "in another process": "the same coins",
     }
 
@@ -82,6 +94,9 @@ def _sound(num_coins: int) -> dict:
     probe=_coin_facts,
     difference=facts_differ,
     keep_arguments=True,
+    describe=lambda indices, seed, epoch: (
+        f"keyed_coins(indices={indices}, seed={seed}, epoch={epoch}), and the same for {_NUM} examples"
+    ),
     imports="from course_utils.randomness import derive_seed",
     hints=[
         "Example 17 must get the same coin in a batch of 3 and in a batch of 300, first or last in it. So what may its "
@@ -127,23 +142,46 @@ def tosses_the_same_for_every_seed(indices, seed, epoch):
 
 
 @keyed_coins.wrong
-def adds_the_parts(indices, seed, epoch):
-    """A sum is the same for (epoch 2, index 18) and (epoch 3, index 17): the next epoch has the coins of this one,
-    moved by one example. With factors in it, they move by more. Keep the parts apart: derive_seed."""
+def makes_one_number_of_the_parts(indices, seed, epoch):
+    """A sum is the same for example 18 of epoch 2 and example 17 of epoch 3: the next epoch has the coins of this one,
+    moved along. Factors in the sum, XOR, or digits glued together ("1" + "10" and "11" + "0") only meet elsewhere.
+    derive_seed keeps the parts apart."""
     return [_coin(seed + epoch + index) for index in indices]
 
 
-@keyed_coins.form_of("adds_the_parts")
+@keyed_coins.form_of("makes_one_number_of_the_parts")
 def adds_multiples_of_the_parts(indices, seed, epoch):
     return [_coin(1000 * seed + 100 * epoch + index) for index in indices]
 
 
-@keyed_coins.form_of("adds_the_parts")
+@keyed_coins.form_of("makes_one_number_of_the_parts")
 def adds_small_multiples_of_the_parts(indices, seed, epoch):
     return [_coin(100 * seed + 10 * epoch + index) for index in indices]
 
 
-@keyed_coins.form_of("adds_the_parts")
+@keyed_coins.form_of("makes_one_number_of_the_parts")
+def combines_the_parts_with_xor(indices, seed, epoch):
+    return [_coin(seed ^ epoch ^ index) for index in indices]
+
+
+@keyed_coins.form_of("makes_one_number_of_the_parts")
+def glues_the_digits_together(indices, seed, epoch):
+    return [_coin(f"{seed}{epoch}{index}") for index in indices]
+
+
+@keyed_coins.wrong
+def multiplies_the_parts(indices, seed, epoch):
+    """A product is 0 as soon as one part is: in epoch 0 all examples have the same coin, whatever the seed, and example
+    0 has it in every epoch. derive_seed keeps the parts apart."""
+    return [_coin(seed * epoch * index) for index in indices]
+
+
+@keyed_coins.form_of("multiplies_the_parts")
+def multiplies_seed_and_epoch(indices, seed, epoch):
+    return [_coin(seed * epoch, index) for index in indices]
+
+
+@keyed_coins.form_of("makes_one_number_of_the_parts")
 def adds_seed_and_epoch(indices, seed, epoch):
     return [_coin(seed + epoch, index) for index in indices]
 
@@ -184,11 +222,17 @@ def seeds_the_global_generator(indices, seed, epoch):
 
 @keyed_coins.form_of("seeds_the_global_generator")
 def seeds_torchs_global_generator(indices, seed, epoch):
-    return [torch.manual_seed(derive_seed(seed, epoch, index)) and torch.rand(()).item() < 0.5 for index in indices]
+    generator = torch.default_generator  # torch.manual_seed does this, and visits every device's generator as well
+    return [generator.manual_seed(derive_seed(seed, epoch, index)) and torch.rand(()).item() < 0.5 for index in indices]
 
 
 @keyed_coins.wrong
 def asks_hash(indices, seed, epoch):
     """hash() is made for dicts, not for keys that last: of text it is another number in every process, so workers and a
     resumed run get other coins, and for numbers no Python version promises it. derive_seed is equal everywhere."""
-    return [hash(("flip", seed, epoch, index)) % 2 == 1 for index in indices]
+    return [hash(f"{seed} {epoch} {index}") % 2 == 1 for index in indices]
+
+
+@keyed_coins.form_of("asks_hash")
+def asks_hash_of_a_tuple(indices, seed, epoch):
+    return [hash((seed, epoch, index)) % 2 == 1 for index in indices]

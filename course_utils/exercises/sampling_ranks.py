@@ -13,15 +13,24 @@ _TIMES, _BATCHES, _FIRST = (
     "first batches of all ranks together",
 )
 _SIZES, _ROOM = "sizes of the last batches", "largest batch"
+_KIND, _LIST_OF_LISTS = "a rank gets", "a list of batches"
+
+
+def _plain(values) -> list:
+    return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
 def _facts_of_all(fn, result, order: list, batch_size: int, world_size: int, rank) -> dict:
     """What all ranks get together; which rank gets which example of a global batch is free."""
-    ranks = [[list(batch) for batch in fn(list(order), batch_size, world_size, r)] for r in range(world_size)]
+    given = [_plain(fn(list(order), batch_size, world_size, r)) for r in range(world_size)]
+    if any(isinstance(batch, int) for batches in given for batch in batches):
+        return {_KIND: "a list of indices, not of batches"}
+    ranks = [[_plain(batch) for batch in batches] for batches in given]
     counts = Counter(index for batches in ranks for batch in batches for index in batch)
     largest = max((len(batch) for batches in ranks for batch in batches), default=0)
     firsts = {index for batches in ranks for batch in batches[:1] for index in batch}
     return {
+        _KIND: _LIST_OF_LISTS,
         _TIMES: [counts[index] for index in order],
         _BATCHES: [len(batches) for batches in ranks],
         _ROOM: "within batch_size" if largest <= batch_size else f"{largest} examples",
@@ -32,6 +41,7 @@ def _facts_of_all(fn, result, order: list, batch_size: int, world_size: int, ran
 
 def _sound(num_examples: int, num_batches: list[int], first: list[int], sizes: list[int]) -> dict:
     return {
+        _KIND: _LIST_OF_LISTS,
         _TIMES: [1] * num_examples,
         _BATCHES: num_batches,
         _ROOM: "within batch_size",
@@ -136,6 +146,11 @@ def makes_fewer_batches_on_some_ranks(order, batch_size, world_size, rank):
     """A rank that gets nothing of the last global batch makes no batch for it: the others call backward once more and
     wait there for its gradients, for ever. Each rank needs a batch for every global batch, if need be an empty one."""
     return _groups(order[rank::world_size], batch_size)
+
+
+@rank_batches.form_of("makes_fewer_batches_on_some_ranks")
+def deals_out_whole_batches(order, batch_size, world_size, rank):
+    return _groups(order, batch_size)[rank::world_size]
 
 
 @rank_batches.wrong

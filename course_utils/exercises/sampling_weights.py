@@ -8,8 +8,10 @@ from collections import Counter
 from course_utils.exercises.declare import exercise
 
 
-def _chances(weights, targets: list) -> list[float]:
+def _chances(weights, targets: list) -> list[float] | dict:
     """The chance of each example to be drawn: weights count by their proportions alone."""
+    if isinstance(weights, dict):
+        return weights
     weights = [float(weight) for weight in weights]
     total = sum(weights)
     return [weight / total for weight in weights] if 0 < total < math.inf else weights
@@ -64,6 +66,17 @@ def gives_one_weight_a_class(targets):
 def gives_one_weight_a_class_and_none_to_absent_ones(targets):
     counts = Counter(targets)
     return [1 / counts[name] if counts[name] else 0.0 for name in range(max(targets) + 1)]
+
+
+@example_weights.form_of("gives_one_weight_a_class")
+def gives_one_weight_a_class_and_inf_to_absent_ones(targets):
+    counts = Counter(targets)
+    return [1 / counts[name] if counts[name] else math.inf for name in range(max(targets) + 1)]
+
+
+@example_weights.form_of("gives_one_weight_a_class")
+def gives_a_dict_of_classes(targets):
+    return {target: 1 / targets.count(target) for target in targets}
 
 
 @example_weights.wrong
