@@ -70,6 +70,7 @@ def mosaic(examples: Sequence[Boxed], size: int, *, key: BatchKey, min_visible: 
     min_visible : a box stays, clipped, where at least this share of its area is on the canvas; else it goes, with its
                   label
     returns     : (image, target): image of the photos' dtype, grey where no photo is
+    raises      : ValueError for another number of examples or keys
 
     Each photo has the corner that points inwards at the point, and what sticks out of the canvas is cut off.
 
@@ -79,7 +80,7 @@ def mosaic(examples: Sequence[Boxed], size: int, *, key: BatchKey, min_visible: 
         raise ValueError(f"a mosaic needs 4 examples and their key, got {len(examples)} and {len(key)}")
     first = BatchKey(key.seed, key.epoch, key.start, key.indices[:1], None if key.repeats is None else key.repeats[:1])
     middle = (size // 4 + keyed_uniform(first, 2, stream="mosaic")[0] * (size // 2)).long().tolist()
-    return join_at([(image, target) for image, target in examples], size, middle, min_visible)
+    return join_at(examples, size, middle, min_visible)
 
 
 def join_at(examples: Sequence[Boxed], size: int, middle: Sequence[int], min_visible: float) -> Boxed:
@@ -95,7 +96,7 @@ def join_at(examples: Sequence[Boxed], size: int, middle: Sequence[int], min_vis
         canvas[:, y0:y1, x0:x1] = image.as_subclass(torch.Tensor)[:, y0 - top : y1 - top, x0 - left : x1 - left]
         moved = target["boxes"].as_subclass(torch.Tensor) + torch.tensor([left, top, left, top])
         inside = moved.clamp(0, size)
-        kept = _areas(inside) >= min_visible * _areas(moved).clamp(min=1e-9)
+        kept = (_areas(inside) > 0) & (_areas(inside) >= min_visible * _areas(moved))
         boxes.append(inside[kept])
         labels.append(target["labels"][kept])
     return with_boxes(canvas, torch.cat(boxes), torch.cat(labels))
