@@ -32,7 +32,8 @@ def load_rgb(source: str | os.PathLike | bytes, *, background: tuple[int, int, i
 
     source     : a path, or the bytes of a file
     background : what shows through where an image is transparent; white
-    returns    : uint8 (3, H, W) in 0 .. 255, contiguous
+    returns    : uint8 (3, H, W) in 0 .. 255; of a plain JPEG with the channels last in memory, where `view` may fail
+                 and `reshape` does not
     raises     : ValueError naming the path and the reason where the file is missing, damaged or no image
 
     - Grey and 1 bit: three equal channels. Palette: its colours. Alpha, also as one transparent colour: over
