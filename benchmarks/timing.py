@@ -90,6 +90,14 @@ def duration(subject: str, name: str, milliseconds: list[float], *, bar: float |
     return _row(subject, name, low, middle, "ms", chosen, {name: low}, {name: middle}, "ms", bar)
 
 
+def memory(
+    subject: str, name: str, mib: dict[str, list[float]], of: str, over: str, *, bar: float | None = None
+) -> Row:
+    """A row that says how many times as much memory `of` takes as `over`, from lists of MiB."""
+    low, middle = {w: min(m) for w, m in mib.items()}, {w: statistics.median(m) for w, m in mib.items()}
+    return _row(subject, name, low[of] / low[over], middle[of] / middle[over], "x", mib, low, middle, "MiB", bar)
+
+
 def _row(subject, name, value, median, unit, chosen, minima, medians, candidate_unit, bar) -> Row:
     runs = len(next(iter(chosen.values())))
     return Row(subject, name, value, median, unit, runs, candidate_unit, minima, medians, bar)

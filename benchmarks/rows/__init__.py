@@ -9,7 +9,17 @@ from importlib import import_module
 
 from benchmarks.timing import Row
 
-SUBJECTS = ("imports", "scheduler_step", "trainer_step", "optimizers", "loader", "seeding")
+SUBJECTS = (
+    "imports",
+    "scheduler_step",
+    "trainer_step",
+    "optimizers",
+    "loader",
+    "seeding",
+    "photos",
+    "augment",
+    "paths",
+)
 
 
 def measure(subject: str, *, quick: bool = False) -> list[Row]:
