@@ -40,21 +40,37 @@ class ToFloat:
     """Batch transform: uint8 images to float32 in [0, 1], then (x - mean) / std. Draws nothing; picklable.
 
     mean, std : in [0, 1] units, one number or one a channel, as `channel_stats` gives them; both or neither
-    raises    : ValueError for only one of them, a std of 0; when called, for images that are neither uint8 nor float
+    raises    : ValueError for only one of them, a std of 0; when called, for images that are neither uint8 nor float,
+                or have another number of channels
     """
 
     keyed = True
 
     def __init__(self, mean: Statistic | None = None, std: Statistic | None = None) -> None:
-        if (mean is None) != (std is None):
-            raise ValueError(f"ToFloat needs mean and std, or neither; got mean={mean}, std={std}")
+        _check_statistics(mean, std)
         self.mean, self.std = (None, None) if mean is None else (_per_channel(mean), _per_channel(std))
-        if self.std is not None and not (self.std > 0).all():
-            raise ValueError(f"std must be above 0 in every channel, got {self.std.flatten().tolist()}")
 
     def __call__(self, images: torch.Tensor, targets: torch.Tensor, key: BatchKey | None = None) -> Batch:
         scaled = _unit_range(images).float()
+        if self.mean is not None:
+            _check_channels(scaled, max(len(self.mean), len(self.std)))
         return (scaled if self.mean is None else (scaled - self.mean) / self.std), targets
+
+
+def _check_statistics(mean: Statistic | None, std: Statistic | None) -> None:
+    if (mean is None) != (std is None):
+        raise ValueError(f"need mean and std, or neither; got mean={mean}, std={std}")
+    if std is not None and not (torch.as_tensor(std) > 0).all():
+        raise ValueError(f"std must be above 0 in every channel, got {_as_list(std)}")
+
+
+def _check_channels(images: torch.Tensor, needed: int) -> None:
+    """One grey channel would be normalised with three statistics, and come out as three, without a word."""
+    if needed > 1 and images.shape[-3] != needed:
+        raise ValueError(
+            f"the statistics are of {needed} channels, the images {tuple(images.shape)} have {images.shape[-3]}: "
+            "decode with load_rgb, or take the statistics of these images"
+        )
 
 
 def _per_channel(values: Statistic) -> torch.Tensor:
@@ -102,6 +118,10 @@ class TransformedDataset(Dataset):
         image, target = self.dataset[index]
         return (image if self.transform is None else self.transform(image)), target
 
+    def replace_transforms(self, transform: Callable | None, batch_transform: Callable | None) -> Dataset:
+        """A view of the same dataset with these transforms instead."""
+        return with_transform(self.dataset, transform, batch_transform=batch_transform)
+
 
 class BatchTransformedDataset(TransformedDataset):
     """The same with a batch transform: it makes whole batches from keys, so that the loader keeps the transform."""
@@ -123,9 +143,10 @@ def with_transform(
 ) -> Dataset:
     """Another view of a dataset: the same examples, with these transforms. The dataset itself is not changed.
 
-    dataset : of (image, target). A `Subset` gives a `Subset` of the view. `ArrayDataset` (whatever has
-              `replace_transforms`) gets these instead of its own; any other keeps its own, and these come after
+    dataset : of (image, target). A `Subset` gives a `Subset` of the view. `ArrayDataset` and a view (whatever has
+              `replace_transforms`) get these instead of their own; any other keeps its own, and these come after
     returns : a dataset with the same indices; it has `take` where the dataset has it or a batch_transform is given
+    raises  : ValueError for a dataset with `take` and without `replace_transforms`: the view would lose its batches
 
     So one split has two views: `with_transform(train_part, augment)` and `with_transform(val_part, plain)`. Setting
     `subset.transform` does nothing, and `subset.dataset.transform` changes both parts.
@@ -134,6 +155,11 @@ def with_transform(
         return Subset(with_transform(dataset.dataset, transform, batch_transform=batch_transform), dataset.indices)
     if hasattr(dataset, "replace_transforms"):
         return dataset.replace_transforms(transform, batch_transform)
+    if hasattr(dataset, "take"):
+        raise ValueError(
+            f"{type(dataset).__name__} makes its own batches (take), and a view would lose what it does there: give it "
+            "replace_transforms(transform, batch_transform) -> dataset"
+        )
     if batch_transform is not None:
         return BatchTransformedDataset(dataset, transform, batch_transform)
     return TransformedDataset(dataset, transform)
@@ -142,9 +168,12 @@ def with_transform(
 def train_transform(size: int, *, mean: Statistic | None = None, std: Statistic | None = None) -> Callable:
     """A torchvision v2 pipeline for training: a random part of the image at `size` x `size`, mirrored at random.
 
-    size      : height and width of the result, in pixels
+    size      : height and width of the result, in pixels, 1 or more
     mean, std : normalise with these where given
-    returns   : image (uint8 (C, H, W), or a PIL image) -> float32 (C, size, size) in [0, 1] or normalised
+    returns   : image (uint8 (C, H, W), float in [0, 1], or a PIL image, grey or RGB) -> float32 (C, size, size) in
+                [0, 1], or normalised
+    raises    : ValueError for mean without std, a std of 0; when called, for an image whose range is not known, or that
+                has not the statistics' channels
 
     The part covers 60 to 100 % of the area: the default, from 8 %, often shows no item at all.
     """
@@ -166,10 +195,38 @@ def eval_transform(size: int, *, mean: Statistic | None = None, std: Statistic |
 def _pipeline(steps: list[Callable], mean: Statistic | None, std: Statistic | None) -> Callable:
     from torchvision.transforms import v2
 
-    if (mean is None) != (std is None):
-        raise ValueError(f"need mean and std, or neither; got mean={mean}, std={std}")
-    normalize = [] if mean is None else [v2.Normalize(_as_list(mean), _as_list(std))]
-    return v2.Compose([v2.ToImage(), *steps, v2.ToDtype(torch.float32, scale=True), *normalize, v2.ToPureTensor()])
+    _check_statistics(mean, std)
+    normalize = [] if mean is None else [_Normalize(_as_list(mean), _as_list(std))]
+    return v2.Compose([_decoded, *steps, v2.ToDtype(torch.float32, scale=True), *normalize, v2.ToPureTensor()])
+
+
+def _decoded(image: Any) -> torch.Tensor:
+    """The image as a `tv_tensors.Image`; ValueError for one whose range is not known, as 16 bits or a palette."""
+    from torchvision.transforms.v2 import functional
+
+    mode = getattr(image, "mode", None)  # a PIL image's
+    if isinstance(mode, str) and mode not in ("L", "RGB"):
+        raise ValueError(f"need a PIL image of mode L or RGB, got {mode}: decode with load_rgb")
+    pixels = functional.to_image(image)
+    known = pixels.dtype == torch.uint8 or (pixels.is_floating_point() and bool(((pixels >= 0) & (pixels <= 1)).all()))
+    if not known:
+        raise ValueError(
+            f"need uint8, or float in [0, 1]; got {pixels.dtype} from {pixels.min()} to {pixels.max()}: scale it first"
+        )
+    return pixels
+
+
+class _Normalize:
+    """v2.Normalize, for images that have the statistics' channels."""
+
+    def __init__(self, mean: list[float], std: list[float]) -> None:
+        self.mean, self.std = mean, std
+
+    def __call__(self, image: torch.Tensor) -> torch.Tensor:
+        from torchvision.transforms.v2 import functional
+
+        _check_channels(image, max(len(self.mean), len(self.std)))
+        return functional.normalize(image, self.mean, self.std)
 
 
 def _as_list(values: Statistic) -> list[float]:

@@ -5,9 +5,11 @@ from functools import partial
 
 import pytest
 import torch
+from PIL import Image
 from torch.utils.data import Dataset, Subset
 
 from course_utils.datasets import ArrayDataset
+from course_utils.loaders import ResumableLoader
 from course_utils.randomness import BatchKey
 from course_utils.transforms import (
     ComposeBatch,
@@ -206,3 +208,126 @@ def test_a_pipeline_with_statistics_normalises():
     torch.testing.assert_close(normal, (plain - 0.5) / 0.25)
     with pytest.raises(ValueError, match="std=None"):
         train_transform(10, mean=[0.5] * 3)
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 1), (3, 100, 7), (3, 7, 100), (3, 33, 65), (1, 28, 28), (3, 1000, 3)])
+@pytest.mark.parametrize("make", [train_transform, eval_transform])
+def test_any_shape_of_image_comes_out_as_a_square(make, shape):
+    image = torch.randint(0, 256, shape, dtype=torch.uint8)
+    result = make(32)(image)
+    assert result.shape == (shape[0], 32, 32) and 0 <= result.min() <= result.max() <= 1
+
+
+@pytest.mark.parametrize("height, width, cut", [(8, 24, (0, 8)), (24, 8, (8, 0)), (8, 11, (0, 2)), (9, 8, (0, 0))])
+def test_what_eval_transform_cuts_off_by_hand(height, width, cut):
+    image = torch.arange(height * width, dtype=torch.uint8).reshape(1, height, width)
+    part = image[:, cut[0] : cut[0] + 8, cut[1] : cut[1] + 8]  # the shorter side is 8 already: nothing is resized
+    assert torch.equal((eval_transform(8)(image) * 255).round(), part.float())
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+def test_images_without_the_channels_of_the_statistics_are_refused(channels):
+    wrong = torch.zeros(2, channels, 9, 9, dtype=torch.uint8)
+    naive = (wrong.float() - torch.full((3, 1, 1), 0.5)) if channels == 1 else wrong
+    assert naive.shape[1] == (3 if channels == 1 else 4)  # the mistake: one channel came out as three
+    for call in (lambda: ToFloat([0.5] * 3, [0.2] * 3)(wrong, None), lambda: eval_transform(8, **STATS)(wrong[0])):
+        with pytest.raises(ValueError, match=rf"of 3 channels, the images .* have {channels}"):
+            call()
+
+
+STATS = {"mean": [0.5] * 3, "std": [0.25] * 3}
+
+
+def test_one_number_serves_any_number_of_channels():
+    for channels in (1, 3):
+        images = torch.full((2, channels, 8, 8), 255, dtype=torch.uint8)
+        assert ToFloat(0.5, 0.25)(images, None)[0].eq(2).all()
+        assert eval_transform(8, mean=0.5, std=0.25)(images[0]).eq(2).all()
+
+
+@pytest.mark.parametrize(
+    "image, message",
+    [
+        (torch.full((3, 9, 9), 200.0), "float32 from 200.0 to 200.0"),
+        (torch.full((3, 9, 9), 200, dtype=torch.int32), "int32 from 200 to 200"),
+        (torch.full((3, 9, 9), torch.nan), "float32 from nan"),
+        (Image.new("I;16", (9, 9)), "got I;16: decode with load_rgb"),
+        (Image.new("P", (9, 9)), "got P"),
+        (Image.new("RGBA", (9, 9)), "got RGBA"),
+    ],
+    ids=["0..255", "int32", "nan", "16 bits", "palette", "alpha"],
+)
+@pytest.mark.parametrize("make", [train_transform, eval_transform])
+def test_an_image_whose_range_is_not_known_is_refused(make, image, message):
+    with pytest.raises(ValueError, match=message):
+        make(8)(image)
+
+
+def test_floats_in_range_arrays_and_pil_images_give_the_same_as_uint8():
+    expected = eval_transform(10)(IMAGES[0])
+    array = IMAGES[0].permute(1, 2, 0).numpy()
+    for image in (array, Image.fromarray(array)):
+        assert torch.equal(eval_transform(10)(image), expected)
+    torch.testing.assert_close(eval_transform(10)(IMAGES[0] / 255), expected)
+
+
+@pytest.mark.parametrize("std", [[0.2, 0.0, 0.2], [0.2, -1.0, 0.2], [torch.nan] * 3])
+def test_a_std_that_is_not_above_0_is_refused_before_the_first_image(std):
+    for make in (ToFloat, lambda mean, std: eval_transform(8, mean=mean, std=std)):
+        with pytest.raises(ValueError, match="std must be above 0"):
+            make([0.5] * 3, std)
+
+
+def test_channel_stats_of_values_close_together_keep_all_their_digits():
+    """The textbook formula, mean of squares minus square of the mean, loses them all in float32."""
+    near = 0.9999 + 1e-6 * torch.randn(50, 1, 20, 20, dtype=torch.float64).clamp(-3, 3)
+    (mean,), (std,) = channel_stats(Pairs(near))
+    torch.testing.assert_close(std, near.std(correction=0), rtol=1e-9, atol=0)
+    torch.testing.assert_close(mean, near.mean(), rtol=1e-15, atol=0)
+    single = near.float()
+    textbook = single.square().mean() - single.mean().square()
+    assert not 0.5e-12 < textbook < 2e-12  # the variance is 1e-12
+
+
+def test_channel_stats_draws_no_number_and_reads_each_image_once():
+    asked = []
+
+    class Noted(Pairs):
+        def __getitem__(self, index):
+            asked.append(index)
+            torch.rand(3)
+            return super().__getitem__(index)
+
+    before = torch.get_rng_state()
+    channel_stats(Subset(Noted(IMAGES), [5, 3, 9]))
+    assert torch.equal(torch.get_rng_state(), before) and asked == [5, 3, 9]
+
+
+def test_a_view_of_a_view_replaces_its_transforms_and_loses_no_batch_transform():
+    first = with_transform(Pairs(IMAGES), negative, batch_transform=ToFloat())
+    second = with_transform(first, batch_transform=crop_flip)
+    assert torch.equal(second.take(key([3, 8]))[0], crop_flip(IMAGES[[3, 8]], TARGETS[[3, 8]], key([3, 8]))[0])
+    assert torch.equal(with_transform(first)[3][0], IMAGES[3]) and torch.equal(first[3][0], 255 - IMAGES[3])
+
+
+def test_a_foreign_dataset_that_makes_its_own_batches_is_refused():
+    class OwnBatches(Pairs):
+        def take(self, key):
+            return self.images[list(key)], torch.zeros(len(key))
+
+    with pytest.raises(ValueError, match=r"OwnBatches makes its own batches \(take\).*replace_transforms"):
+        with_transform(OwnBatches(IMAGES), negative)
+
+
+def test_a_view_of_a_subset_of_a_subset_keeps_take_in_the_loader():
+    view = with_transform(Subset(Subset(dataset(), [30, 20, 10]), [2, 0]), noisy, batch_transform=crop_flip)
+    (images, targets), *rest = ResumableLoader(view, batch_size=2, seed=7, shuffle=False)
+    expected, _ = dataset(transform=noisy, batch_transform=crop_flip).take(BatchKey(7, 0, 0, [10, 30]))
+    assert torch.equal(images, expected) and targets.tolist() == [10 % 4, 30 % 4] and rest == []
+
+
+def test_a_collate_fn_beside_a_batch_transform_is_an_error():
+    view = with_transform(Pairs(IMAGES), batch_transform=crop_flip)
+    for data in (view, Subset(view, [1, 2]), dataset(batch_transform=crop_flip)):
+        with pytest.raises(ValueError, match="batch_transform would be lost"):
+            ResumableLoader(data, batch_size=2, seed=0, collate_fn=list)
