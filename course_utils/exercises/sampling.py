@@ -112,14 +112,14 @@ def _mixed(indices, *parts) -> list:
 @epoch_order.wrong
 def repeats_the_order_in_every_epoch(indices, seed, epoch):
     """Every epoch has the same order, as a DistributedSampler has whose set_epoch nobody calls: the model sees the same
-    batches again and again. The epoch belongs into the seed."""
+    batches again and again. The epoch belongs into the seed, mixed: torch's generator keeps its low 32 bits only."""
     return _mixed(indices, seed)
 
 
 @epoch_order.wrong
 def forgets_the_seed(indices, seed, epoch):
     """The seed of the run has no influence: all runs read the same order in the same epoch, and repeating one with
-    another seed does not show how much the order matters."""
+    another seed does not show how much the order matters. Mix it in: torch's generator keeps the low 32 bits only."""
     return _mixed(indices, epoch)
 
 

@@ -134,6 +134,11 @@ def tosses_the_same_in_every_epoch(indices, seed, epoch):
     return [_coin(seed, index) for index in indices]
 
 
+@keyed_coins.form_of("tosses_the_same_in_every_epoch")
+def tosses_by_the_index_alone(indices, seed, epoch):
+    return [_coin(index) for index in indices]
+
+
 @keyed_coins.wrong
 def tosses_the_same_for_every_seed(indices, seed, epoch):
     """The seed has no influence: runs with different seeds see the same flips, and their spread is smaller than it
