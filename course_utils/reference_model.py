@@ -24,20 +24,21 @@ SIZE = 64  # height and width that the model takes
 
 
 class ReferenceCNN(nn.Module):
-    """30,954 parameters: images uint8, or float in [0, 1], (B, 3, 64, 64) -> logits (B, 10). It normalises itself."""
+    """30,346 parameters: images uint8, or float in [0, 1], (B, 3, 64, 64) -> logits (B, 10). It normalises itself."""
 
     def __init__(self) -> None:
         super().__init__()
-        layers = []
-        for inputs, outputs in ((3, 16), (16, 32), (32, 48), (48, 20)):
-            layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(outputs)]
-            layers += [nn.ReLU()]
-        self.layers = nn.Sequential(*layers, nn.Flatten(), nn.Linear(20 * 4 * 4, 10))
+        layers = [nn.AvgPool2d(2)]  # an item is 28 pixels of Fashion-MNIST, enlarged: half the size loses little
+        for inputs, outputs in ((3, 16), (16, 32), (32, 56)):
+            layers += [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs)]
+            layers += [nn.ReLU(), nn.MaxPool2d(2)]
+        self.layers = nn.Sequential(*layers, nn.Flatten(), nn.Dropout(0.2), nn.Linear(56 * 4 * 4, 10))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         if images.dim() != 4 or images.shape[1:] != (3, SIZE, SIZE):
             raise ValueError(f"the reference model needs images (B, 3, {SIZE}, {SIZE}), got {tuple(images.shape)}")
-        return self.layers((_unit_range(images) - 0.5) / 0.25)
+        scaled = (_unit_range(images) - 0.5) / 0.25
+        return self.layers(scaled.contiguous(memory_format=torch.channels_last))  # twice as fast on a CPU
 
 
 def _unit_range(images: torch.Tensor) -> torch.Tensor:
@@ -120,13 +121,13 @@ def reference_photos(num_photos: int = 200, *, seed: int = 0) -> ArrayDataset:
     return draw_photos(turns[:num_photos], seed=seed)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Recognition:
     """What the reference model says to photos after a transform; made by `still_recognised`.
 
     share      : of the photos whose class the model names, over all repeats
     baseline   : the same share of the photos as they are
-    per_class  : the share of each class, by name
+    per_class  : the share of each class that has photos, by name
     recognised : bool (repeats, N), which
     predicted  : int64 (repeats, N), the class that the model names
     """
@@ -153,10 +154,14 @@ def still_recognised(
     photos          : of `reference_photos`
     batch_transform : (images, targets, key) -> (images, targets), after it: `crop_flip`
     repeats         : how often each photo is transformed, each time with other draws
+    raises          : ValueError for repeats below 1, and where the model does not take what the transform gives
 
-    A model that was trained without a transform may fail where a person would not: a low share says "look", not "the
-    label is lost". A high share says that the label can still be seen. The global generators are left as they were.
+    The model was trained without augmentation, but for shifts of 4 pixels. It may fail where a person would not: a low
+    share says that such photos are not in the data (mirrored boots), or that the label is lost: look which. A high
+    share says that the label can still be seen. The global generators are left as they were.
     """
+    if repeats < 1 or not len(photos):
+        raise ValueError(f"need at least one photo and one repeat, got {len(photos)} photos, repeats={repeats}")
     model = load_reference_model()
     view = photos.replace_transforms(transform, batch_transform)
     indices = list(range(len(photos)))
@@ -166,6 +171,7 @@ def still_recognised(
     per_class = {
         name: recognised[:, photos.targets == target].double().mean().item()
         for target, name in enumerate(photos.classes)
+        if (photos.targets == target).any()
     }
     baseline = (_predict(model, photos.images) == photos.targets).double().mean().item()
     return Recognition(recognised.double().mean().item(), baseline, per_class, recognised, predicted)

@@ -1,0 +1,208 @@
+"""`reference_model`: the shipped weights, photos that they have never seen, and what is left of a photo."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+from torchvision.transforms import v2
+
+from course_utils.data import REFERENCE_MODEL
+from course_utils.data.make_reference_model import SHIFT, accuracy, make, save, train_reference_model
+from course_utils.reference_model import (
+    ReferenceCNN,
+    draw_photos,
+    load_reference_model,
+    recognition_table,
+    reference_photos,
+    reference_recipe,
+    split_items,
+    still_recognised,
+)
+from course_utils.transforms import crop_flip, eval_transform
+
+FLIP = v2.RandomHorizontalFlip(p=1.0)
+
+
+@pytest.fixture(scope="module")
+def photos():
+    return reference_photos(200)
+
+
+# --- what ships ---
+
+
+def test_the_weights_are_plain_float_arrays_of_a_small_file():
+    with np.load(REFERENCE_MODEL, allow_pickle=False) as arrays:
+        kinds = {arrays[name].dtype.kind for name in arrays}
+    assert kinds <= {"f", "i"} and REFERENCE_MODEL.stat().st_size < 150_000
+
+
+def test_the_recipe_beside_the_weights_says_how_they_were_made_and_how_good_they_are():
+    recipe = reference_recipe()
+    assert recipe["parameters"] == sum(parameter.numel() for parameter in ReferenceCNN().parameters()) < 32_000
+    assert recipe["torch"] and recipe["arguments"].keys() == {"num_epochs", "photos_per_item", "seed"}
+    assert recipe["train_photos"] == 9000 * recipe["arguments"]["photos_per_item"] and recipe["held_out_items"] == 1000
+    assert recipe["held_out_accuracy"] >= 0.76 and str(SHIFT) in recipe["augmentation"]
+
+
+def test_the_model_names_the_class_of_photos_it_has_never_seen(photos):
+    found = still_recognised(None, photos)
+    assert found.share == found.baseline >= 0.72 and abs(found.share - reference_recipe()["held_out_accuracy"]) < 0.1
+    assert min(found.per_class.values()) >= 0.2  # shirts are hard, nothing is hopeless
+
+
+def test_loading_touches_no_generator_and_gives_a_model_that_does_not_learn():
+    states = torch.get_rng_state(), random.getstate()
+    model = load_reference_model()
+    assert torch.equal(torch.get_rng_state(), states[0]) and random.getstate() == states[1]
+    assert not model.training and not any(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_uint8_and_float_photos_get_the_same_answers(photos):
+    model = load_reference_model()
+    assert torch.equal(model(photos.images[:20]), model(photos.images[:20].float() / 255))
+
+
+@pytest.mark.parametrize(
+    "images, message",
+    [
+        (torch.zeros(3, 64, 64), r"\(B, 3, 64, 64\), got \(3, 64, 64\)"),
+        (torch.zeros(1, 3, 32, 32), r"got \(1, 3, 32, 32\)"),
+        (torch.full((1, 3, 64, 64), -2.0), r"before Normalize; got torch.float32 from -2 to -2"),
+        (torch.full((1, 3, 64, 64), torch.nan), "from nan to nan"),
+        (torch.zeros(1, 3, 64, 64, dtype=torch.int64), "torch.int64"),
+    ],
+)
+def test_the_model_says_what_it_needs(images, message):
+    with pytest.raises(ValueError, match=message):
+        load_reference_model()(images)
+
+
+# --- photos ---
+
+
+def test_items_are_held_out_whole_and_every_class_gives_a_tenth():
+    train, held_out = split_items()
+    assert not set(train) & set(held_out) and sorted(train + held_out) == list(range(10_000))
+    from course_utils.datasets import load_fashion
+
+    assert torch.bincount(load_fashion("train").targets[held_out]).tolist() == [100] * 10
+
+
+def test_reference_photos_are_the_same_each_time_and_a_smaller_set_is_their_beginning(photos):
+    again = reference_photos(30)
+    assert torch.equal(again.images, photos.images[:30]) and torch.equal(again.targets, photos.targets[:30])
+    assert not torch.equal(reference_photos(30, seed=1).images, again.images)
+    assert photos.images.shape == (200, 3, 64, 64) and photos.images.dtype == torch.uint8
+
+
+@pytest.mark.parametrize("num_photos, counts", [(10, {1}), (25, {2, 3}), (1, {0, 1})])
+def test_classes_are_balanced_to_one_photo(num_photos, counts):
+    assert set(torch.bincount(reference_photos(num_photos).targets, minlength=10).tolist()) == counts
+
+
+@pytest.mark.parametrize("num_photos", [0, 1001])
+def test_more_photos_than_items_held_out_are_refused(num_photos):
+    with pytest.raises(ValueError, match=f"1 to 1000.*got {num_photos}"):
+        reference_photos(num_photos)
+
+
+def test_a_photo_is_a_function_of_seed_item_and_number_in_any_company():
+    many = draw_photos([7, 8, 9], seed=3, photos_per_item=2)
+    assert torch.equal(draw_photos([8], seed=3).images[0], many.images[2])
+    assert not torch.equal(many.images[2], many.images[3]) and many.targets.tolist()[::2] == many.targets.tolist()[1::2]
+
+
+def test_photos_are_cut_as_eval_transform_cuts_them():
+    from course_utils.catalogue_photos import draw_photo
+    from course_utils.catalogue_plan import catalogue_items, plan_photos
+
+    row, drawing = next(iter(plan_photos(10, 0)))
+    whole = draw_photo(catalogue_items()[0][row["item"]], **drawing)
+    cut = v2.Compose([v2.ToImage(), v2.Resize(64), v2.CenterCrop(64), v2.ToPureTensor()])(whole)
+    assert torch.equal((eval_transform(64)(whole) * 255).round(), cut.float())
+
+
+# --- what is left of a photo ---
+
+
+def random_noise(image: torch.Tensor) -> torch.Tensor:
+    return (image + torch.randint(0, 120, image.shape)).clamp(0, 255).to(torch.uint8)
+
+
+def test_a_result_is_a_function_of_the_seed_and_no_generator_moves(photos):
+    before = torch.get_rng_state()
+    first = still_recognised(random_noise, photos, seed=1, repeats=2)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(123)
+    again = still_recognised(random_noise, photos, seed=1, repeats=2)
+    assert torch.equal(first.predicted, again.predicted) and first.per_class == again.per_class
+    assert not torch.equal(first.predicted, still_recognised(random_noise, photos, seed=2, repeats=2).predicted)
+    assert not torch.equal(*first.predicted)  # a repeat draws anew
+
+
+def test_each_photo_has_its_own_draws_whatever_the_others_are(photos):
+    few = photos.replace_transforms(None, None)
+    few.images, few.targets = photos.images[:20], photos.targets[:20]
+    whole = still_recognised(random_noise, photos).predicted
+    assert torch.equal(still_recognised(random_noise, few).predicted, whole[:, :20])
+
+
+def test_shares_are_counts_of_what_the_model_named(photos):
+    found = still_recognised(FLIP, photos, repeats=2)
+    assert found.recognised.shape == found.predicted.shape == (2, 200)
+    assert torch.equal(found.recognised, found.predicted == photos.targets)
+    assert found.share == pytest.approx(found.recognised.double().mean().item())
+    assert found.per_class.keys() == set(photos.classes)
+    assert sum(found.per_class.values()) / 10 == pytest.approx(found.share)  # classes are balanced
+
+
+def test_a_black_photo_is_not_recognised_and_the_table_keeps_names_and_order(photos):
+    rows = recognition_table([("as they are", None), ("black", torch.zeros_like)], photos)
+    assert [name for name, _ in rows] == ["as they are", "black"]
+    assert rows[0][1] > 0.7 and rows[1][1] == 0.1  # one class for all: a tenth
+
+
+def test_batch_transforms_can_be_asked_too(photos):
+    found = still_recognised(None, photos, batch_transform=crop_flip)
+    assert found.predicted.shape == (1, 200) and not torch.equal(
+        found.predicted, still_recognised(None, photos).predicted
+    )
+
+
+def test_a_class_without_photos_is_left_out():
+    found = still_recognised(None, reference_photos(3))
+    assert len(found.per_class) == 3 and all(0 <= share <= 1 for share in found.per_class.values())
+
+
+# --- the script ---
+
+
+def test_a_tiny_run_of_the_script_learns_its_photos_and_is_a_function_of_the_seed():
+    tiny = draw_photos(split_items()[0][:64], seed=1)
+    before = torch.get_rng_state()
+    model = train_reference_model(tiny, num_epochs=20, batch_size=32)
+    assert torch.equal(torch.get_rng_state(), before) and accuracy(model, tiny) > 0.6
+    again = train_reference_model(tiny, num_epochs=20, batch_size=32)
+    assert torch.equal(model(tiny.images), again(tiny.images))
+
+
+def test_what_the_script_saves_is_what_it_made(tmp_path, monkeypatch):
+    monkeypatch.setattr("course_utils.data.make_reference_model.split_items", lambda: (list(range(40)), [50, 51]))
+    monkeypatch.setattr(
+        "course_utils.data.make_reference_model.train_reference_model",
+        lambda photos, **how: train_reference_model(photos, num_epochs=1, batch_size=20),
+    )
+    recipe = make(tmp_path / "weights.npz", num_epochs=1, photos_per_item=1)
+    assert json.loads((tmp_path / "weights.json").read_text(encoding="utf-8")) == recipe
+    assert recipe.keys() == reference_recipe().keys() and recipe["train_photos"] == 40
+
+
+def test_saved_weights_come_back_to_the_bit(tmp_path, monkeypatch):
+    model = ReferenceCNN().to(memory_format=torch.channels_last)
+    save(model, {}, tmp_path / "weights.npz")
+    monkeypatch.setattr("course_utils.reference_model.REFERENCE_MODEL", tmp_path / "weights.npz")
+    for one, two in zip(model.state_dict().values(), load_reference_model().state_dict().values(), strict=True):
+        assert torch.equal(one, two)
