@@ -152,6 +152,17 @@ def test_every_sound_shuffle_buffer_is_right(buffer):
     assert _words("datasets-5", buffer)[0] == "right"
 
 
+def test_next_at_the_end_of_the_stream_is_told_in_words():
+    def asks_for_one_more(records, buffer_size, seed):
+        generator, buffer = random.Random(seed), list(islice(records, buffer_size))
+        while buffer:
+            yield buffer.pop(generator.randrange(len(buffer)))
+            buffer.append(next(records))
+
+    status, mistake, text = _words("datasets-5", asks_for_one_more)
+    assert status == "wrong" and "each record comes: 4 of 4, then next(records) finds none and fails" in text
+
+
 def test_a_list_in_place_of_a_generator_has_read_the_whole_stream():
     status, mistake, text = _words("datasets-5", lambda records, buffer_size, seed: list(
         _exchanges(records, buffer_size, seed)))  # fmt: skip

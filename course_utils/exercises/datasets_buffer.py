@@ -16,9 +16,16 @@ from course_utils.exercises.facts import LEFT_ALONE, facts_differ, moved_generat
 def _facts(fn, result: Iterator, records: Stream, buffer_size: int, seed: int) -> dict:
     """What holds for any sound shuffle buffer, of one that holds `buffer_size` records at most."""
     order, num_held = [], 0
-    for given, record in enumerate(result):
-        num_held = max(num_held, records.num_read - given)
-        order.append(record)
+    try:
+        for given, record in enumerate(result):
+            num_held = max(num_held, records.num_read - given)
+            order.append(record)
+    except RuntimeError as error:
+        if isinstance(error.__cause__, StopIteration):
+            return {
+                "each record comes": f"{len(order)} of {records.num_records}, then next(records) finds none and fails"
+            }
+        raise
     facts = {
         "each record comes": times_each(range(records.num_records), order),
         "the global generators": moved_generators(),
