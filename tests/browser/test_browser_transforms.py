@@ -7,7 +7,7 @@ from tests.browser.lab_page import write_notebook
 CELLS = {"setup": "from course_utils.labs.transforms import augmentation_lab", "live": "augmentation_lab()"}
 
 
-def test_sliders_change_photos_numbers_and_code(lab_page, lab_server, screenshot):
+def test_sliders_change_photos_numbers_and_code_and_reach_the_goal(lab_page, lab_server, screenshot):
     from playwright.sync_api import expect
 
     lab = lab_page(write_notebook(lab_server[2], "transforms.ipynb", CELLS))
@@ -23,6 +23,14 @@ def test_sliders_change_photos_numbers_and_code(lab_page, lab_server, screenshot
     expect(code).to_contain_text("v2.ColorJitter(brightness=0.1, contrast=0.1)")
     expect(status).not_to_have_text(re.compile("change 0.0 of 255"))
     assert photo.get_attribute("src") != before
+    expect(lab.outputs.get_by_text("\u25cb not reached yet")).to_be_visible()
+
+    for slider, key in ((1, "ArrowLeft"), (3, "ArrowRight"), (3, "ArrowRight"), (4, "ArrowRight"), (5, "ArrowRight")):
+        lab.outputs.locator(".widget-slider .noUi-handle").nth(slider).focus()
+        lab.page.keyboard.press(key)
+    expect(code).to_contain_text("v2.RandomResizedCrop(size=64, scale=(0.9, 1.0))")
+    expect(lab.outputs.get_by_text("\u2713 reached")).to_be_visible(timeout=20_000)
+    expect(status).to_have_text(re.compile("kinds: 4$"))
     screenshot(lab.outputs.locator(".live-lab"), "transforms.png")
 
     lab.button("Reset").click()
