@@ -41,6 +41,7 @@ PARTS = {
     "catalogue_plan": "datasets",
     "channel_statistics": "transforms",
     "counting": "optimizer_step",
+    "data.make_reference_model": "transforms",  # a script: nothing imports it
     "evaluation": "training_loop",
     "finder": "nan_debugging",
     "folder_scan": "datasets",
@@ -111,8 +112,8 @@ def imports_of(module: str) -> set[str]:
 def place(module: str) -> int | None:
     """The chapter's number; -1 for leaves and the machinery of labs and exercises; None without a chapter."""
     package, _, stem = module.rpartition(".")
-    stem = PARTS.get(stem, stem)
-    if module in LEAVES or package in LEAVES or module in ("labs", "exercises"):
+    stem = PARTS.get(module, PARTS.get(stem, stem))
+    if module in LEAVES or (package in LEAVES and module not in PARTS) or module in ("labs", "exercises"):
         return -1
     if module == "preflight":
         return len(CHAPTERS)
