@@ -20,11 +20,13 @@ SHIPPED = shipped()
 EXEMPT = {
     "00_start_here": {"machine": "machine-topics"},
     "01_datasets": {"where": "where-facts"},
+    "02_transforms": {"label-table": "label-facts", "speed": "speed-facts"},
     "03_sampling": {"labels": "labels-check", "cost": "cost-check"},
     "07_schedules": {"fused": "fused-check", "race-run": "race-facts", "when": "when-facts"},
 }
 REQUIRED_CLAIMS = {
     "01_datasets": {"C01", "C02", "C03", "C04", "C78"},
+    "02_transforms": {"C05", "C06", "C07", "C08", "C09", "C71", "C72", "C75"},
     "03_sampling": {"C10", "C11", "C12", "C13", "C14", "C15", "C70"},
     "07_schedules": {"C32", "C38", "C39", "C40", "C41", "C42", "C43", "C64", "C65", "C74", "C76", "C79", "C81", "C82"},
 }
