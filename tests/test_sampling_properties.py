@@ -137,15 +137,23 @@ def test_drop_last_leaves_out_less_than_a_global_batch_at_the_end_and_nothing_el
 
 
 @fixed
-@given(plan=plans(), world_size=worlds, epoch=epochs, drop_last=st.booleans(), data=st.data())
-def test_a_set_position_is_the_place_asked_for_or_the_start_of_the_next_epoch(plan, world_size, epoch, drop_last, data):
+@given(plan=plans(), world_size=worlds, epoch=epochs, drop_last=st.booleans())
+def test_a_set_position_is_the_place_asked_for_or_the_start_of_the_next_epoch(plan, world_size, epoch, drop_last):
     batches = of(plan, world_size=world_size, drop_last=drop_last)
-    offset = data.draw(st.integers(0, batches.pool_size))
-    batches.set_position(epoch, offset)
-    left = list(batches.keys(epoch, offset))
-    expected = (epoch, offset) if left or offset == 0 else (epoch + 1, 0)
-    assert (batches.epoch, batches.offset) == expected
-    assert list(batches) == list(batches.keys(*expected)) and len(batches) == len(list(batches.keys(epoch)))
+    assert len(batches) == len(list(batches.keys(epoch)))
+    for offset in range(batches.pool_size + 1):
+        batches.set_position(epoch, offset)
+        left = list(batches.keys(epoch, offset))
+        expected = (epoch, offset) if left or offset == 0 else (epoch + 1, 0)
+        assert (batches.epoch, batches.offset) == expected and list(batches) == list(batches.keys(*expected))
+
+
+@fixed
+@given(seed=st.integers(0, 2**63), epoch=epochs, weighted=st.booleans())
+def test_another_epoch_and_another_seed_have_another_order(seed, epoch, weighted):
+    how = {"num_examples": 24, "batch_size": 5, "weights": [1.0] * 24 if weighted else None}
+    orders = [of(how, seed=seed + s).order(epoch + e) for s in (0, 1, 2**32) for e in (0, 1)]
+    assert len({*map(tuple, orders)}) == 6
 
 
 @fixed
