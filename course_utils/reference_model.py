@@ -10,6 +10,7 @@ import json
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,8 @@ def reference_recipe() -> dict[str, Any]:
     return json.loads(REFERENCE_MODEL.with_suffix(".json").read_text(encoding="utf-8"))
 
 
-def split_items() -> tuple[list[int], list[int]]:
+@cache
+def split_items() -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Positions in `load_fashion("train")`: the items whose photos the model was trained on, and those held out.
 
     A tenth of each class is held out. A photo of a catalogue may show an item of either part.
@@ -76,7 +78,7 @@ def split_items() -> tuple[list[int], list[int]]:
 
     labels = catalogue_items()[1]
     train, held_out = group_split(range(len(labels)), fractions=(0.9, 0.1), seed=0, targets=labels)
-    return train, held_out
+    return tuple(train), tuple(held_out)
 
 
 def draw_photos(items: Sequence[int], *, seed: int, photos_per_item: int = 1) -> ArrayDataset:

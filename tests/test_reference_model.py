@@ -10,6 +10,7 @@ from torchvision.transforms import v2
 
 from course_utils.data import REFERENCE_MODEL
 from course_utils.data.make_reference_model import SHIFT, accuracy, make, save, train_reference_model
+from course_utils.datasets import load_fashion
 from course_utils.reference_model import (
     ReferenceCNN,
     draw_photos,
@@ -86,9 +87,7 @@ def test_the_model_says_what_it_needs(images, message):
 def test_items_are_held_out_whole_and_every_class_gives_a_tenth():
     train, held_out = split_items()
     assert not set(train) & set(held_out) and sorted(train + held_out) == list(range(10_000))
-    from course_utils.datasets import load_fashion
-
-    assert torch.bincount(load_fashion("train").targets[held_out]).tolist() == [100] * 10
+    assert torch.bincount(load_fashion("train").targets[list(held_out)]).tolist() == [100] * 10
 
 
 def test_reference_photos_are_the_same_each_time_and_a_smaller_set_is_their_beginning(photos):
