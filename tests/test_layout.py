@@ -40,6 +40,7 @@ PARTS = {
     "catalogue_photos": "datasets",
     "catalogue_plan": "datasets",
     "channel_statistics": "transforms",
+    "collate": "loaders",
     "counting": "optimizer_step",
     "evaluation": "training_loop",
     "finder": "nan_debugging",
