@@ -58,3 +58,13 @@ def test_a_quick_run_gives_every_transform_and_stores_nothing(few_photos, tmp_pa
     augmentation.main(["--quick"])
     found = json.loads(capsys.readouterr().out)
     assert set(found["results"]) == set(augmentation.TRANSFORMS) and not list(tmp_path.iterdir())
+
+
+def test_the_augmentation_record_counts_its_gains_from_its_seeds():
+    record = records.load("augmentation")
+    assert set(record["results"]) == set(augmentation.TRANSFORMS)
+    for name, gains in record["minus_none"].items():
+        for step in map(str, augmentation.UPDATES):
+            each = augmentation.gain(record["results"][name][step], record["results"]["none"][step])
+            assert gains[step]["each"] == pytest.approx(each, abs=1e-4) and len(each) == len(augmentation.SEEDS)
+            assert record["better_than_none"][name][step] == sum(value > 0 for value in each)

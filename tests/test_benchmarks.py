@@ -17,7 +17,7 @@ from benchmarks.rows import SUBJECTS, measure
 from benchmarks.timing import interleaved, ratio
 
 ROOT = Path(__file__).parents[1]
-STORED = ("batch_size", "leak", "long_tail", "lr_race", "normalisation", "plateau", "rows", "warmup")
+STORED = ("augmentation", "batch_size", "leak", "long_tail", "lr_race", "normalisation", "plateau", "rows", "warmup")
 
 
 def run_python(*arguments: str) -> str:
