@@ -16,13 +16,14 @@ from torch.utils.data import Dataset, IterableDataset
 
 from course_utils.batches import KeyedBatches, cut_to_zero, unwrap_subsets
 from course_utils.collate import Padded, collate_boxes, pad_sequences
+from course_utils.loader_memory import loader_memory_mib
 from course_utils.randomness import BatchKey
 from course_utils.sampling import EpochBatches
 from course_utils.sources import MapSource, StreamSource
 from course_utils.streams import ShardedRecords
 from course_utils.worker_pool import WORKER_OPTIONS, WorkerPool
 
-__all__ = ["Padded", "ResumableLoader", "collate_boxes", "cut_to_zero", "pad_sequences"]
+__all__ = ["Padded", "ResumableLoader", "collate_boxes", "cut_to_zero", "loader_memory_mib", "pad_sequences"]
 
 _NOT_OURS = {
     "sampler": "the order is a function of (seed, epoch): give batches=EpochBatches(..., weights=..., indices=...)",

@@ -49,6 +49,7 @@ PARTS = {
     "images": "datasets",
     "interrupts": "training_loop",
     "key_ranges": "datasets",
+    "loader_memory": "loaders",
     "lr_finder": "schedules",
     "lr_race": "schedules",
     "naive_streams": "datasets",
