@@ -21,9 +21,14 @@ from course_utils.randomness import BatchKey
 from course_utils.sampling import EpochBatches
 from course_utils.sources import MapSource, StreamSource
 from course_utils.streams import ShardedRecords
+from course_utils.tuning import tune_workers
+from course_utils.worker_choice import Tuning, WorkerChoice, WorkerTimes, choose_workers
 from course_utils.worker_pool import WORKER_OPTIONS, WorkerPool
 
-__all__ = ["Padded", "ResumableLoader", "collate_boxes", "cut_to_zero", "loader_memory_mib", "pad_sequences"]
+__all__ = [
+    "Padded", "ResumableLoader", "Tuning", "WorkerChoice", "WorkerTimes", "choose_workers", "collate_boxes",
+    "cut_to_zero", "loader_memory_mib", "pad_sequences", "tune_workers",
+]  # fmt: skip
 
 _NOT_OURS = {
     "sampler": "the order is a function of (seed, epoch): give batches=EpochBatches(..., weights=..., indices=...)",
@@ -73,11 +78,11 @@ class ResumableLoader:
         order = {name: value for name, value in order.items() if value is not None}
         if isinstance(dataset, ShardedRecords):
             _check_stream(order | {"batch_size": batch_size, "batches": batches, "collate_fn": collate_fn})
-            self.dataset, self._source = dataset, StreamSource(dataset)
+            self.dataset, self.source = dataset, StreamSource(dataset)
         else:
-            self.dataset, self._source = _map_source(dataset, batches, batch_size, order, collate_fn)
-        self.batches, self.key = self._source.batches, None
-        self._pools = _pools(self._source.feed, num_workers, options)
+            self.dataset, self.source = _map_source(dataset, batches, batch_size, order, collate_fn)
+        self.batches, self.key = self.source.batches, None
+        self._pools, self.worker_options = _pools(self.source.feed, num_workers, options), options
         self._iteration, self._reading = 0, None
 
     def __len__(self) -> int:
@@ -91,7 +96,7 @@ class ResumableLoader:
 
     def make(self, key: BatchKey) -> Any:
         """The batch that `key` names, alone; moves nothing and leaves the generators as they were."""
-        return self._source.make(key)
+        return self.source.make(key)
 
     def __iter__(self) -> Iterator[Any]:
         self._end_iteration()
@@ -110,12 +115,12 @@ class ResumableLoader:
                 if made is None:
                     return
                 key, batch, ended = made
-                self.batches.set_position(*self._source.after(key, ended))
+                self.batches.set_position(*self.source.after(key, ended))
                 self.key = key
                 yield batch
 
     def _read(self, epoch: int, offset: int, pool: int = 0) -> Iterator[tuple[BatchKey, Any, bool]]:
-        source = self._pools[pool] if self._pools else self._source
+        source = self._pools[pool] if self._pools else self.source
         return source.read(epoch, offset)
 
     def _end_iteration(self) -> None:
@@ -125,7 +130,7 @@ class ResumableLoader:
 
     def peek(self) -> Any:
         """The batch that comes next; moves nothing. StopIteration where an epoch has no batch at all."""
-        _, batch, _ = next(self._source.read(self.batches.epoch, self.batches.offset))
+        _, batch, _ = next(self.source.read(self.batches.epoch, self.batches.offset))
         return batch
 
     def whole_epoch(self) -> Iterator[Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
@@ -60,6 +61,21 @@ class KeyFeed:
         return self.batches.keys(*self._place)  # torch calls this twice when workers start
 
 
+class EndlessKeyFeed(KeyFeed):
+    """Whole epochs one after another, without end, and full batches only where there is one: for measuring."""
+
+    def __init__(self, maker: KeyedBatches, batches: EpochBatches) -> None:
+        super().__init__(maker, batches)
+        first = min(batches.global_batch, batches.pool_size)
+        self._full = len(range(batches.rank, first, batches.world_size))
+        if self._full == 0 or len(batches) == 0:
+            raise ValueError("there is no batch to measure: the data, or this rank's part of it, is empty")
+
+    def __iter__(self) -> Iterator[BatchKey]:
+        epochs = (self.batches.keys(epoch) for epoch in count(self._place[0]))
+        return (key for keys in epochs for key in keys if len(key) == self._full)
+
+
 class StreamFeed(IterableDataset):
     """What stream workers are sent: each yields its share from the shared place on."""
 
@@ -83,6 +99,20 @@ class StreamFeed(IterableDataset):
             yield from self.records.keyed_batches(epoch, offset)
 
 
+class EndlessStreamFeed(StreamFeed):
+    """The stream again and again, without end: for measuring. A worker that has no batch in it ends."""
+
+    def _share(self, epoch: int, offset: int) -> Iterator[Keyed]:
+        ahead = True
+        while ahead:
+            ahead = False
+            for key, batch, _ in super()._share(epoch, 0):
+                ahead = ahead or len(key) > 0
+                if len(key):
+                    yield key, batch, False
+            epoch += 1
+
+
 class MapSource:
     """Batches of a map-style dataset; the position is the `EpochBatches` itself."""
 
@@ -96,6 +126,9 @@ class MapSource:
 
     def feed(self) -> KeyFeed:
         return KeyFeed(self.maker, self.batches)
+
+    def endless_feed(self) -> KeyFeed:
+        return EndlessKeyFeed(self.maker, self.batches)
 
     def after(self, key: BatchKey, ended: bool) -> tuple[int, int]:
         """The place after the batch of `key`."""
@@ -127,6 +160,9 @@ class StreamSource:
 
     def feed(self) -> StreamFeed:
         return StreamFeed(self.records)
+
+    def endless_feed(self) -> StreamFeed:
+        return EndlessStreamFeed(self.records)
 
     def after(self, key: BatchKey, ended: bool) -> tuple[int, int]:
         """The place after the batch of `key`."""

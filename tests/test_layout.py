@@ -61,7 +61,9 @@ PARTS = {
     "sources": "loaders",
     "splits": "datasets",
     "streams": "datasets",
+    "tuning": "loaders",
     "windows": "training_loop",
+    "worker_choice": "loaders",
     "worker_pool": "loaders",
 }
 SCRIPTS = {"data.make_reference_model": "transforms"}  # remake what ships; no module imports them
