@@ -192,7 +192,7 @@ class Tuning:
             label_line(ax, counts[-1], values[-1], name, color)
         chosen = next(row for row in self.times if row.num_workers == self.num_workers)
         ax.plot([chosen.num_workers], [chosen.turn_ms], color=RIGHT, marker="o", markersize=12, fillstyle="none")
-        ax.axhline(self.floor_ms, color=REFERENCE, linestyle="--")
+        ax.plot([counts[0] - 0.3, counts[-1]], [self.floor_ms] * 2, color=REFERENCE, linestyle="--")
         label_line(ax, counts[-1], self.floor_ms, "step alone", REFERENCE)
         ax.set_xticks(counts)
         ax.set_ylim(bottom=0)

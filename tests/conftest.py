@@ -1,9 +1,13 @@
 """What every test gets: one torch thread, folders of its own, a tiny model and batch from a fixed seed."""
 
+import gc
+import multiprocessing
 import os
 import signal
 import tempfile
 import threading
+import time
+from pathlib import Path
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="course-tests-", ignore_cleanup_errors=True)
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # before torch is imported: threads that spin slow a busy machine
@@ -56,6 +60,37 @@ def outputs(monkeypatch):
     monkeypatch.setattr(figures, "_in_ipython", lambda: True)
     monkeypatch.setattr(IPython.display, "publish_display_data", sent.append)
     return sent
+
+
+def _held() -> dict[str, set]:
+    """Child processes, threads, open shared memory and shared-memory files of this process or of one that has ended."""
+    open_files = [path for path in Path("/proc/self/fd").glob("*") if path.is_symlink()]  # nothing elsewhere than Linux
+    shared = {os.readlink(path) for path in open_files if path.is_symlink()}
+    files = {path.name for path in Path("/dev/shm").glob("torch_*")}
+    return {
+        "children": {child.pid for child in multiprocessing.active_children()},
+        "threads": set(threading.enumerate()),
+        "shared memory": {name for name in shared if "torch_" in name},
+        "files": {name for name in files if _is_ours_or_nobodys(int(name.split("_")[1]))},
+    }
+
+
+def _is_ours_or_nobodys(pid: int) -> bool:
+    return pid == os.getpid() or not Path(f"/proc/{pid}").exists()
+
+
+@pytest.fixture
+def nothing_is_left():
+    """After the test: no child process, thread or shared memory that was not there before it."""
+    before = _held()
+    yield
+    for _ in range(50):  # a thread that feeds a closed queue takes a moment to end
+        left = {kind: now - before[kind] for kind, now in _held().items()}
+        if not any(left.values()):
+            return
+        gc.collect()  # a traceback's cycle may hold a loader
+        time.sleep(0.05)
+    assert left == {kind: set() for kind in left}
 
 
 @pytest.fixture
