@@ -115,27 +115,30 @@ class EpochBatches(Sampler[BatchKey]):
 
     def order(self, epoch: int) -> list[int]:
         """The dataset indices of a whole epoch, of all ranks, in order."""
+        return self._order(epoch).tolist()
+
+    def _order(self, epoch: int) -> torch.Tensor:
         generator = torch.Generator().manual_seed(derive_seed(self.seed, "order", epoch))
         if self.pool_size == 0:
-            return []
+            return torch.empty(0, dtype=torch.int64)
         if self.weights is not None:
-            places = torch.multinomial(self.weights, self.pool_size, replacement=True, generator=generator)
+            places = _weighted_places(self.weights, self.pool_size, generator)
         elif self.shuffle:
             places = torch.randperm(self.pool_size, generator=generator)
         else:
             places = torch.arange(self.pool_size)
-        return (places if self.indices is None else self.indices[places]).tolist()
+        return places if self.indices is None else self.indices[places]
 
     def keys(self, epoch: int, offset: int = 0) -> Iterator[BatchKey]:
         """The keys of `epoch` from `offset` (in global examples) on. Pure: it moves nothing."""
-        order = self.order(epoch)
-        repeats = _repeats(order) if self._repeating else None
+        order = self._order(epoch)  # a list of millions of numbers would double the time to the first batch
+        repeats = _repeats(order.tolist()) if self._repeating else None
         for start in range(offset, self.pool_size, self.global_batch):
             stop = min(start + self.global_batch, self.pool_size)
             if self.drop_last and stop - start < self.global_batch:
                 return
             mine = slice(start + self.rank, stop, self.world_size)
-            yield BatchKey(self.seed, epoch, start, order[mine], repeats[mine] if repeats else None)
+            yield BatchKey(self.seed, epoch, start, order[mine].tolist(), repeats[mine] if repeats else None)
 
     def __iter__(self) -> Iterator[BatchKey]:
         return self.keys(self.epoch, self.offset)
@@ -194,6 +197,14 @@ def _checked_weights(weights: Sequence[float] | torch.Tensor, pool_size: int, sh
     if pool_size and not (torch.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0):
         raise ValueError("weights must be finite, 0 or more, and not all 0")
     return weights
+
+
+def _weighted_places(weights: torch.Tensor, num_draws: int, generator: torch.Generator) -> torch.Tensor:
+    """Places drawn with replacement, int64; as `torch.multinomial`, which refuses more than 2**24 weights."""
+    ends = weights.cumsum(0)
+    draws = torch.rand(num_draws, dtype=torch.float64, generator=generator) * ends[-1]
+    last = int(weights.nonzero().max())  # a draw that rounds up to the end falls beyond all places
+    return torch.searchsorted(ends, draws, right=True).clamp(max=last)
 
 
 def _repeats(order: list[int]) -> list[int]:

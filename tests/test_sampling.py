@@ -135,6 +135,17 @@ def test_weights_belong_to_indices_and_their_number_is_the_epochs_length():
     assert [key.indices for key in batches] == [[7, 7, 7]]
 
 
+def test_a_draw_that_rounds_up_to_the_end_takes_the_last_place_that_may_be_drawn(monkeypatch):
+    draws = torch.tensor([0.0, 1 - 2**-53, 1.0], dtype=torch.float64)  # 1.0: the product with the sum may round to it
+    monkeypatch.setattr(torch, "rand", lambda *size, **how: draws)
+    assert EpochBatches(5, batch_size=5, seed=0, weights=[0, 0.3, 0.3, 0.4, 0]).order(0) == [1, 3, 3]
+
+
+def test_weights_are_drawn_also_where_multinomial_refuses_them(monkeypatch):
+    monkeypatch.delattr(torch, "multinomial")  # no more than 2**24 weights
+    assert set(EpochBatches(3, batch_size=3, seed=0, weights=[0, 1, 0]).order(0)) == {1}
+
+
 def test_weights_draw_in_proportion_with_replacement():
     order = EpochBatches(4000, batch_size=10, seed=5, weights=[1.0, 3.0] * 2000).order(0)
     odd = sum(index % 2 for index in order) / len(order)
