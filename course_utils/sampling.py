@@ -122,7 +122,7 @@ class EpochBatches(Sampler[BatchKey]):
         if self.pool_size == 0:
             return torch.empty(0, dtype=torch.int64)
         if self.weights is not None:
-            places = torch.multinomial(self.weights, self.pool_size, replacement=True, generator=generator)
+            places = _weighted_places(self.weights, self.pool_size, generator)
         elif self.shuffle:
             places = torch.randperm(self.pool_size, generator=generator)
         else:
