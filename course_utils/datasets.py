@@ -24,13 +24,13 @@ from course_utils.image_folder import FolderScan, ImageFolderDataset, scan_image
 from course_utils.images import load_rgb
 from course_utils.key_ranges import KeyRangeRecords
 from course_utils.randomness import BatchKey, derive_seed, isolated_rng, seed_generators
-from course_utils.splits import assert_disjoint, exact_duplicates, group_split, merge_groups
+from course_utils.splits import assert_disjoint, exact_duplicates, group_split, hashed_part, merge_groups
 from course_utils.streams import ShardedRecords
 
 __all__ = [
     "ArrayDataset", "FASHION_CLASSES", "FolderScan", "ImageFolderDataset", "KeyRangeRecords", "ShardedRecords",
-    "assert_disjoint", "exact_duplicates", "group_split", "keyed_examples", "load_fashion", "load_rgb",
-    "make_catalogue", "merge_groups", "run_batch_transform", "scan_image_folder",
+    "assert_disjoint", "exact_duplicates", "group_split", "hashed_part", "keyed_examples", "load_fashion",
+    "load_rgb", "make_catalogue", "merge_groups", "run_batch_transform", "scan_image_folder",
 ]  # fmt: skip
 
 FASHION_CLASSES = (

@@ -10,7 +10,7 @@ import os
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +87,34 @@ def _in_order(groups: list[list[int]], seed: int) -> list[list[int]]:
 def _check_split(groups: list, classes: list, fractions: Sequence[float], num_groups: int) -> None:
     if len(classes) != len(groups):
         raise ValueError(f"need one target an example; got {len(classes)} targets and {len(groups)} groups")
-    if not fractions or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
-        raise ValueError(f"fractions must be more than 0 and sum to 1, got {list(fractions)}")
+    _check_fractions(fractions)
     if num_groups < len(fractions):
         raise ValueError(f"{len(fractions)} parts need as many groups at least, got {num_groups}; none is divided")
+
+
+def _check_fractions(fractions: Sequence[float]) -> None:
+    if not fractions or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
+        raise ValueError(f"fractions must be more than 0 and sum to 1, got {list(fractions)}")
+
+
+def hashed_part(group: int | str, *, fractions: Sequence[float], seed: int) -> int:
+    """The part of a group, decided by its name alone: a split for streams, and for data that grow.
+
+    group     : its name; 12 and "12" are two names
+    fractions : the share of groups that each part is to get, more than 0, sum 1
+    returns   : 0 .. len(fractions) - 1, the same in every process and on every machine
+    raises    : ValueError where the fractions do not fit; TypeError for a name that is neither int nor str
+
+    A hash makes a number in [0, 1) of the name, and the parts lie on this line one after the other. No other group has
+    a say, so none changes sides when others come. The price: sizes are near the fractions only where groups are many
+    (of n groups, a share p misses by about sqrt(p (1 - p) / n)), and no class is looked at.
+    """
+    _check_fractions(fractions)
+    if isinstance(group, bool) or not isinstance(group, (int, str)):
+        raise TypeError(f"a group's name must be int or str, got {group!r} ({type(group).__name__}): convert it")
+    place = derive_seed("hashed_part", seed, group) / 2**63
+    bounds = list(accumulate(fractions))[:-1]  # the last part takes the rest, whatever the sum was rounded to
+    return sum(place >= bound for bound in bounds)
 
 
 def assert_disjoint(parts: Sequence[Iterable[int]], groups: Sequence[Hashable] | torch.Tensor | np.ndarray) -> None:

@@ -18,9 +18,11 @@ from course_utils.datasets import (
     assert_disjoint,
     exact_duplicates,
     group_split,
+    hashed_part,
     load_fashion,
     merge_groups,
 )
+from course_utils.randomness import derive_seed
 
 FRACTIONS = [(0.8, 0.2), (0.5, 0.5), (0.7, 0.15, 0.15), (0.25, 0.25, 0.25, 0.25), (1.0,)]
 
@@ -270,3 +272,63 @@ def test_merged_groups_are_the_connected_ones(groups, pairs):
                     label[a] = label[b] = min(label[a], label[b])
     numbers = {name: number for number, name in enumerate(dict.fromkeys(label))}
     assert merge_groups(groups, copies) == [numbers[name] for name in label]
+
+
+# --- a split by the name alone --------------------------------------------------------------------------------
+
+
+def test_hashed_part_is_where_the_hash_of_the_name_falls():
+    for name in ["bag", "coat", "", 7, -1, 10**30]:
+        place = derive_seed("hashed_part", 3, name) / 2**63
+        expected = 0 if place < 0.5 else 1 if place < 0.75 else 2
+        assert hashed_part(name, fractions=(0.5, 0.25, 0.25), seed=3) == expected
+
+
+def test_hashed_part_is_the_same_on_every_machine():
+    found = [hashed_part(product, fractions=(0.5, 0.5), seed=0) for product in range(16)]
+    assert found == [1, 0, 1, 1, 0, 1, 0, 1, 1, 1, 0, 1, 0, 1, 1, 0]
+
+
+def test_hashed_part_gives_each_part_about_its_share_of_many_groups():
+    counts = Counter(hashed_part(name, fractions=(0.7, 0.2, 0.1), seed=1) for name in range(10_000))
+    for part, share in enumerate((0.7, 0.2, 0.1)):
+        assert abs(counts[part] / 10_000 - share) < 4 * (share * (1 - share) / 10_000) ** 0.5
+
+
+def test_nothing_changes_sides_when_groups_come_by_hash_and_something_does_by_group_split():
+    def by_hash(products):
+        return {product: hashed_part(product, fractions=(0.75, 0.25), seed=0) for product in products}
+
+    def whole(products):
+        parts = group_split(products, fractions=(0.75, 0.25), seed=0)
+        return {products[position]: number for number, part in enumerate(parts) for position in part}
+
+    few, more = list(range(160)), list(range(161))
+    assert all(by_hash(more)[product] == part for product, part in by_hash(few).items())
+    assert any(whole(more)[product] != part for product, part in whole(few).items())
+
+
+def test_hashed_part_depends_on_the_seed_and_on_the_type_of_the_name():
+    def parts(names, seed):
+        return [hashed_part(name, fractions=(0.5, 0.5), seed=seed) for name in names]
+
+    assert parts(range(64), 0) != parts(range(64), 1)
+    assert parts(range(64), 0) != parts(map(str, range(64)), 0)
+
+
+def test_hashed_part_always_finds_a_part_where_fractions_sum_to_less_by_rounding():
+    fractions = (0.1,) * 10
+    assert sum(fractions) < 1
+    assert {hashed_part(name, fractions=fractions, seed=0) for name in range(1000)} == set(range(10))
+
+
+@pytest.mark.parametrize("fractions", [(), (0.5, 0.4), (1.2, -0.2), (1.0, 0.0)])
+def test_hashed_part_refuses_fractions_that_are_no_shares(fractions):
+    with pytest.raises(ValueError, match="sum to 1"):
+        hashed_part("bag", fractions=fractions, seed=0)
+
+
+@pytest.mark.parametrize("name", [None, 1.5, True, np.int64(3), ("bag", 1)])
+def test_hashed_part_refuses_a_name_that_is_neither_int_nor_str(name):
+    with pytest.raises(TypeError, match="int or str"):
+        hashed_part(name, fractions=(0.5, 0.5), seed=0)
