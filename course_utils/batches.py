@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -45,6 +46,19 @@ def cut_to_zero(once: Any, twice: Any) -> Any:
     return once[:0] if hasattr(once, "__len__") and len(once) != len(twice) else once
 
 
+def draws_nothing(maker: Any) -> bool:
+    """Whether a transform or dataset says, with `keyed = True`, that it draws from a key it is given, or not at all.
+
+    maker : the transform, also inside a `functools.partial`; or the dataset, of a class that has `keyed`; None draws
+            nothing
+    """
+    while isinstance(maker, partial):
+        maker = maker.func
+    if isinstance(maker, Dataset) and not hasattr(type(maker), "keyed"):
+        return False  # one that wraps another and passes its attributes on may draw itself
+    return maker is None or bool(getattr(maker, "keyed", False))
+
+
 @contextmanager
 def naming(words: Callable[[], str]) -> Iterator[None]:
     """An exception from the block gets `words()` as a note: it stands in the traceback, from a worker too."""
@@ -66,9 +80,10 @@ def _name_of(dataset: Dataset, index: int) -> str:
 class KeyedBatches:
     """Makes the batch that a key names: the same bits in any process, at any time.
 
-    Each example gets the three global generators (torch, `random`, NumPy) seeded from its key, then the batch as a
-    whole does, for what `collate_fn` draws. A dataset with `take(key)` makes the whole batch itself, and what it draws
-    is its own business: for it no generator is touched here, so a live run may read it in a thread.
+    Each example gets the three global generators (torch, `random`, NumPy) seeded from its key, unless the dataset
+    `draws_nothing`; then the batch as a whole does, for what `collate_fn` draws. A dataset with `take(key)` makes the
+    whole batch itself, and what it draws is its own business: for it no generator is touched here, so a live run may
+    read it in a thread.
     """
 
     def __init__(self, dataset: Dataset, collate_fn: Callable[[list], Any] | None, probe: int) -> None:
@@ -86,7 +101,8 @@ class KeyedBatches:
         if self.uses_take:
             with naming(lambda: f"while making the batch of examples {list(key.indices)}"):
                 return self.dataset.take(key)
-        examples = [self._example(key, index, repeat) for index, repeat in key.examples()]
+        draws = not draws_nothing(self.dataset)
+        examples = [self._example(key, index, repeat, draws) for index, repeat in key.examples()]
         seed_generators(derive_seed(key.seed, "batch", key.epoch, key.start))
         return self.collate_fn(examples)
 
@@ -95,7 +111,8 @@ class KeyedBatches:
         with nullcontext() if self.uses_take else isolated_rng():
             return self.make(key)
 
-    def _example(self, key: BatchKey, index: int, repeat: int) -> Any:
-        seed_generators(derive_seed(key.seed, "example", key.epoch, index, repeat))
+    def _example(self, key: BatchKey, index: int, repeat: int, draws: bool) -> Any:
+        if draws:
+            seed_generators(derive_seed(key.seed, "example", key.epoch, index, repeat))
         with naming(lambda: _name_of(self.dataset, index)):
             return self.dataset[index]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from course_utils.batches import naming
+from course_utils.batches import draws_nothing, naming
 from course_utils.catalogue import make_catalogue
 from course_utils.data import FASHION_PART
 from course_utils.image_folder import FolderScan, ImageFolderDataset, scan_image_folder
@@ -38,18 +39,19 @@ FASHION_CLASSES = (
 )  # fmt: skip
 
 
-def keyed_examples(key: BatchKey, make_example: Callable[[int], Any]) -> list:
+def keyed_examples(key: BatchKey, make_example: Callable[[int], Any], *, draws: bool = True) -> list:
     """`make_example(index)` for each example of `key`, each with generators of its own.
 
     torch's CPU generator, `random` and NumPy's are seeded from (seed, epoch, index, repeat) before each call and put
-    back at the end, so an example comes out the same in any batch.
+    back at the end, so an example comes out the same in any batch. draws=False says that `make_example` draws nothing:
+    then no generator is touched, which is a tenth of the time for small photos.
     """
-    examples = []
-    with isolated_rng():
+    examples, index = [], None
+    with isolated_rng() if draws else nullcontext(), naming(lambda: f"while making example {index}"):
         for index, repeat in key.examples():
-            seed_generators(derive_seed(key.seed, "example", key.epoch, index, repeat))
-            with naming(lambda at=index: f"while making example {at}"):
-                examples.append(make_example(index))
+            if draws:
+                seed_generators(derive_seed(key.seed, "example", key.epoch, index, repeat))
+            examples.append(make_example(index))
     return examples
 
 
@@ -59,7 +61,7 @@ def run_batch_transform(batch_transform: Callable, images: torch.Tensor, targets
     A batch transform with the attribute `keyed = True` draws from its key alone, or not at all: for it no generator is
     touched, so that it can run in a thread beside other code and change no bit of that.
     """
-    if getattr(getattr(batch_transform, "func", batch_transform), "keyed", False):  # `.func`: inside a partial
+    if draws_nothing(batch_transform):
         return batch_transform(images, targets, key)
     with isolated_rng():
         seed_generators(derive_seed(key.seed, "batch", key.epoch, key.start))

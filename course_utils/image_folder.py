@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from course_utils.batches import draws_nothing
 from course_utils.folder_scan import Finding, FolderScan, scan_image_folder
 from course_utils.images import load_rgb
 
@@ -70,19 +71,27 @@ class ImageFolderDataset(Dataset):
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         """The image after `transform`, and its class; ValueError naming index and path where it cannot be decoded."""
-        path = self.path(index)
+        path = os.path.join(self.root, self._names[self._checked(index)])
         try:
             image = load_rgb(path)
         except ValueError as error:
             raise ValueError(f"example {index}: {error}") from error
         return (image if self.transform is None else self.transform(image)), int(self.targets[index])
 
+    @property
+    def keyed(self) -> bool:
+        """Whether no example draws anything, so that no generator need be seeded for it; see `draws_nothing`."""
+        return type(self) is ImageFolderDataset and draws_nothing(self.transform)  # a class derived from it may draw
+
     def path(self, index: int) -> Path:
         """The file of an example; IndexError unless 0 <= index < N."""
+        return self.root / self._names[self._checked(index)]
+
+    def _checked(self, index: int) -> int:
         index = operator.index(index)
         if not 0 <= index < len(self):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1} ({len(self)} examples), got {index}")
-        return self.root / self._names[index]
+        return index
 
 
 class PackedNames(Sequence):
@@ -103,7 +112,7 @@ class PackedNames(Sequence):
         """IndexError unless 0 <= index < N."""
         if not 0 <= index < len(self):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1}, got {index}")
-        start, stop = self._starts[index : index + 2]
+        start, stop = self._starts.item(index), self._starts.item(index + 1)
         return self._bytes[start:stop].tobytes().decode("utf-8", "surrogateescape")
 
 

@@ -11,6 +11,7 @@ from PIL import Image, ImageOps
 
 from course_utils import images
 from course_utils.datasets import load_rgb
+from course_utils.images import resize
 
 WIDTH, HEIGHT = 12, 8
 
@@ -239,3 +240,34 @@ def test_300_damaged_images_are_read_or_refused_by_name():
             assert "cannot be read as an image" in str(error)
             outcomes[False] += 1
     assert min(outcomes.values()) > 30
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("height, width, size", [(88, 104, 64), (20, 30, (64, 48)), (1, 9, (3, 1)), (64, 64, 64)])
+def test_resize_gives_the_bits_of_v2_and_keeps_the_dtype(dtype, height, width, size):
+    from torchvision.transforms import v2
+
+    image = torch.randint(0, 256, (3, height, width), generator=torch.Generator().manual_seed(1)).to(dtype)
+    both = (size, size) if isinstance(size, int) else size
+    for layout in (image, image.permute(1, 2, 0).contiguous().permute(2, 0, 1)):  # as load_rgb gives a JPEG
+        result = resize(layout, size)
+        assert torch.equal(result, v2.Resize(both)(image)) and result.shape == (3, *both) and result.dtype == dtype
+
+
+def test_resize_is_within_one_of_pillow():
+    photo = picture().resize((104, 88))
+    assert difference(resize(pixels(photo), (50, 60)), pixels(photo.resize((60, 50), Image.Resampling.BILINEAR))) <= 1
+
+
+@pytest.mark.parametrize(
+    "image, size",
+    [
+        (torch.zeros(2, 3, 4, 4), 2),
+        (torch.zeros(3, 4, 4, dtype=torch.int32), 2),
+        (picture(), 2),
+        (torch.zeros(3, 4, 4), 0),
+    ],
+)
+def test_resize_says_what_it_needs(image, size):
+    with pytest.raises(ValueError, match=r"resize needs uint8 or float \(C, H, W\) and a size of 1 or more; got"):
+        resize(image, size)

@@ -48,6 +48,7 @@ PARTS = {
     "image_folder": "datasets",
     "images": "datasets",
     "interrupts": "training_loop",
+    "jpeg_header": "datasets",
     "key_ranges": "datasets",
     "loader_memory": "loaders",
     "lr_finder": "schedules",

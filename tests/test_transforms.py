@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, Subset
 
-from course_utils.datasets import ArrayDataset
+from course_utils.datasets import ArrayDataset, ImageFolderDataset
 from course_utils.loaders import ResumableLoader
 from course_utils.randomness import BatchKey
 from course_utils.transforms import (
@@ -17,6 +17,7 @@ from course_utils.transforms import (
     channel_stats,
     crop_flip,
     eval_transform,
+    resize,
     train_transform,
     with_transform,
 )  # fmt: skip
@@ -57,6 +58,17 @@ def test_to_float_leaves_floats_unscaled_and_unchanged_in_place():
     images = torch.tensor([0.25, 1.0]).reshape(1, 1, 1, 2)
     assert ToFloat(0.25, 0.5)(images, TARGETS)[0].flatten().tolist() == [0, 1.5]
     assert images.flatten().tolist() == [0.25, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("mean, std", [(0.3, 0.7), ([0.1, 0.2, 0.3], [0.4, 0.5, 0.6]), (0.5, [0.1, 0.2, 0.3])])
+def test_to_float_gives_the_bits_of_the_formula_and_changes_no_input(dtype, mean, std):
+    images = (IMAGES if dtype == torch.uint8 else IMAGES / 255).to(dtype)
+    before, as_column = images.clone(), [torch.tensor(values).reshape(-1, 1, 1) for values in (mean, std)]
+    unit = images.float() / 255 if dtype == torch.uint8 else images.float()
+    for given, expected in ((images, unit), (images[0], unit[0])):
+        assert torch.equal(ToFloat(mean, std)(given, TARGETS)[0], (expected - as_column[0]) / as_column[1])
+        assert torch.equal(images, before)
 
 
 def test_to_float_refuses_what_it_cannot_scale():
@@ -331,3 +343,67 @@ def test_a_collate_fn_beside_a_batch_transform_is_an_error():
     for data in (view, Subset(view, [1, 2]), dataset(batch_transform=crop_flip)):
         with pytest.raises(ValueError, match="batch_transform would be lost"):
             ResumableLoader(data, batch_size=2, seed=0, collate_fn=list)
+
+
+def unchanged(image):
+    return image
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_photos_that_draw_nothing_are_the_same_with_and_without_seeding(tmp_path, num_workers):
+    photos = ImageFolderDataset(photo_folder(tmp_path), transform=partial(resize, size=8))
+    views = [with_transform(photos, transform, batch_transform=crop_flip) for transform in (None, unchanged)]
+    assert photos.keyed
+    quiet, seeded = (list(ResumableLoader(view, batch_size=3, seed=2, num_workers=num_workers)) for view in views)
+    assert len(quiet) == 2 and [targets.tolist() for _, targets in quiet] == [targets.tolist() for _, targets in seeded]
+    assert torch.equal(torch.cat([images for images, _ in quiet]), torch.cat([images for images, _ in seeded]))
+
+
+def photo_folder(root):
+    for number in range(6):
+        (root / "ab"[number % 2]).mkdir(exist_ok=True)
+        Image.new("RGB", (12, 9), (number * 40, 9, 200)).save(root / "ab"[number % 2] / f"{number}.jpg")
+    return root
+
+
+def test_no_generator_is_touched_for_photos_that_draw_nothing(tmp_path, monkeypatch):
+    for name in ("datasets.seed_generators", "datasets.isolated_rng"):
+        monkeypatch.setattr(f"course_utils.{name}", lambda *seed: pytest.fail("a generator was touched"))
+    photos = ImageFolderDataset(photo_folder(tmp_path), transform=partial(resize, size=8))
+    assert with_transform(photos, batch_transform=crop_flip).take(key([0, 3]))[0].shape == (2, 3, 8, 8)
+    photos.transform = noisy  # also when it is set later
+    with pytest.raises(BaseException, match="a generator was touched"):
+        with_transform(photos, batch_transform=crop_flip).take(key([0, 3]))
+
+
+class OwnNoise(ImageFolderDataset):
+    def __getitem__(self, index):
+        return super().__getitem__(index)[0] + torch.rand(1), index
+
+
+class Wrapped(Dataset):
+    """Noise around a dataset whose attributes it passes on."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __len__(self):
+        return len(self.inner)
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["inner"], name)
+
+    def __getitem__(self, index):
+        return self.inner[index][0] + torch.rand(1), index
+
+
+def test_what_is_built_on_an_image_folder_and_draws_is_keyed(tmp_path):
+    root = photo_folder(tmp_path)
+    late = ImageFolderDataset(root)
+    loaders = [ResumableLoader(data, batch_size=6, seed=2) for data in (OwnNoise(root), Wrapped(late), late)]
+    late.transform = lambda image: image + torch.rand(1)  # after the loader was made
+    for loader in loaders:
+        first = next(iter(loader))[0]
+        assert torch.equal(loader.make(loader.key)[0], first) and not torch.equal(first, first.round())
+    view = with_transform(Wrapped(ImageFolderDataset(root)), batch_transform=ToFloat())
+    assert torch.equal(view.take(key([4, 2]))[0], view.take(key([4, 2]))[0])

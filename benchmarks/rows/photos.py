@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from course_utils.catalogue import make_catalogue, read_index
 from course_utils.image_folder import ImageFolderDataset
 from course_utils.loaders import ResumableLoader
 from course_utils.machine import usable_cpus
-from course_utils.transforms import ComposeBatch, ToFloat, crop_flip, with_transform
+from course_utils.transforms import ComposeBatch, ToFloat, crop_flip, resize, with_transform
 
 BAR, LABELS_BAR = 1 / 3, 1 / 1000
 BATCH_SIZE, SIDE, MEAN, STD = 64, 64, (0.59, 0.56, 0.51), (0.19, 0.17, 0.19)
@@ -48,9 +49,7 @@ class PlainPhotos(Dataset):
 
 def course_photos(root: Path) -> Dataset:
     """`ImageFolderDataset`, resized photo by photo, the rest batch by batch."""
-    from torchvision.transforms import v2
-
-    photos = ImageFolderDataset(root, transform=v2.Resize((SIDE, SIDE)), decode=False)
+    photos = ImageFolderDataset(root, transform=partial(resize, size=SIDE), decode=False)
     return with_transform(photos, batch_transform=ComposeBatch(crop_flip, ToFloat(MEAN, STD)))
 
 
