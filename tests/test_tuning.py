@@ -202,11 +202,11 @@ def test_turns_are_measured_without_start_up_and_queue_and_in_whole_rounds(scrip
     assert batches.closed == [0, 0, 1, 2, 3, 4]  # the floor's batch first
 
 
-def test_the_first_steps_are_not_the_floor(scripted, monkeypatch):
+def test_the_floor_is_the_median_without_the_first_step(scripted):
     batches, _ = scripted(lambda w: 0.001, 0.0)
-    times = iter([5.0, *[0.010] * 10_000])
-    found = tune_workers(Drawing(), lambda batch: batches.clock.pass_by(next(times)), batch_size=4, max_workers=0)
-    assert found.floor_ms == pytest.approx(10.0)
+    times = iter([5.0, 0.010, 0.030, 0.020, *[1.0] * 99])
+    step = lambda batch: batches.clock.pass_by(next(times))  # noqa: E731
+    assert tune_workers(Drawing(), step, batch_size=4, seconds=0.1, max_workers=0).floor_ms == pytest.approx(20.0)
 
 
 def test_it_ends_at_the_floor(scripted):
@@ -335,6 +335,12 @@ def test_an_empty_stream_is_refused(tmp_path):
     (tmp_path / "a.jsonl").touch()
     with pytest.raises(ValueError, match="there is no batch to measure"):
         tune_workers(ShardedRecords([tmp_path / "a.jsonl"], batch_size=2, seed=0), id, **QUICK)
+
+
+def test_a_stream_of_which_this_rank_has_nothing_is_refused(tmp_path):
+    (tmp_path / "a.jsonl").write_text("1\n")
+    with pytest.raises(ValueError, match="there is no batch to measure"):
+        tune_workers(ShardedRecords([tmp_path / "a.jsonl"], batch_size=2, seed=0, rank=1, world_size=2), id, **QUICK)
 
 
 def test_a_hung_worker_is_ended_by_timeout(all_numbers):

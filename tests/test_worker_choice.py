@@ -51,6 +51,7 @@ def test_the_choice_costs_at_most_a_nineteenth_more_than_the_best(turns):
         ([20.0, 19.5], 10.0, None),  # one in vain may be noise
         ([20.0, 19.5, 19.4], 10.0, "1 and 2 workers won less than 5 %"),
         ([20.0, 19.2, 18.9], 10.0, None),  # small steps add up to 5 %
+        ([20.0, 19.0, 18.9], 10.0, None),  # 5 % to the digit is a win
         ([20.0, 25.0, 15.0, 16.0], 10.0, None),  # a win begins the count anew
         ([20.0, 25.0, 15.0, 16.0, 14.5], 10.0, "3 and 4 workers won less than 5 %"),
         ([9.0], 10.0, "within 5 %"),  # a floor measured in a busy moment

@@ -13,7 +13,7 @@ import traceback
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset, get_worker_info
+from torch.utils.data import Dataset, Subset, get_worker_info
 
 from course_utils.loaders import ResumableLoader
 from course_utils.randomness import keyed_uniform
@@ -22,7 +22,10 @@ from course_utils.training_loop import Trainer
 from tests.conftest import make_tiny_model
 from tests.notebook_tools import ROOT
 
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores: on purpose
+pytestmark = [
+    pytest.mark.usefixtures("nothing_is_left"),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # more workers than cores: on purpose
+]
 
 
 class Noisy(Dataset):
@@ -39,6 +42,13 @@ class Taking(Noisy):
     def take(self, key):
         pairs = torch.tensor(list(key.examples()), dtype=torch.float32)
         return torch.cat([pairs, keyed_uniform(key, 2)], dim=1)
+
+
+class InOneGo(Noisy):
+    """What PyTorch's own fetcher asks for a whole list; here each example keeps its generators."""
+
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
 
 
 class Labelled(Noisy):
@@ -85,6 +95,9 @@ FORKED = [
     {"num_workers": 2, "prefetch_factor": 1},
     {"num_workers": 2, "prefetch_factor": 5, "persistent_workers": True},
     {"num_workers": 4, "persistent_workers": True},
+    {"num_workers": 1, "prefetch_factor": 1, "persistent_workers": True},
+    {"num_workers": 2, "prefetch_factor": 2},
+    {"num_workers": 4, "prefetch_factor": 5},
 ]
 
 
@@ -96,6 +109,16 @@ def test_every_bit_is_the_same_with_workers(dataset, workers):
     got = epochs(loader_of(dataset, **workers, multiprocessing_context="fork"), num_epochs=3)
     assert torch.equal(torch.get_rng_state(), before)
     assert equal(got, epochs(loader_of(dataset, num_workers=0), num_epochs=3)) and len(got) == 12
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [InOneGo(), Subset(Taking(), [7, 1, 4, 9]), Subset(Noisy(), [7, 1, 4, 9])],
+    ids=["getitems", "subset of take", "subset"],
+)
+def test_every_bit_is_the_same_for_datasets_of_any_kind(dataset):
+    plain = dataset if isinstance(dataset, Subset) else Noisy()
+    assert equal(epochs(loader_of(dataset)), epochs(loader_of(plain, num_workers=0)))
 
 
 @pytest.mark.slow
@@ -133,6 +156,20 @@ def test_a_position_is_resumed_with_another_number_of_workers(at, before, after)
     while len(got) < 12:
         got += epochs(fresh, 1)
     assert equal(got, epochs(loader_of(num_workers=0), 3))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_position_is_resumed_with_other_batches_and_ranks_and_nothing_comes_twice(num_workers):
+    loader = loader_of(num_workers=num_workers)
+    seen, state = next(iter(loader)), loader.state_dict()
+    ranks = [loader_of(batch_size=2, rank=rank, world_size=2, num_workers=2 - num_workers) for rank in (0, 1)]
+    for rank in ranks:
+        with pytest.warns(UserWarning, match="was . when saved and is 2 now"):
+            rank.load_state_dict(state)
+    rest = [example for rank in ranks for batch in rank for example in batch.tolist()]
+    whole = next(iter(loader_of(batch_size=10, num_workers=0)))
+    assert sorted(seen.tolist() + rest) == sorted(whole.tolist())
+    assert {rank.epoch for rank in ranks} == {1}
 
 
 # --- one iteration at a time, and what runs beside it
@@ -197,9 +234,9 @@ def test_a_loop_that_breaks_or_raises_leaves_no_worker_busy(persistent):
     for _ in loader:
         break
     assert workers_alive() == (2 if persistent else 0)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(KeyboardInterrupt):
         for _ in loader:
-            1 / 0  # noqa: B018
+            raise KeyboardInterrupt
     assert workers_alive() == (2 if persistent else 0)
     assert loader.batches.offset == 6 and len(list(loader)) == 2
 
@@ -264,6 +301,47 @@ def test_persistent_workers_that_were_interrupted_are_made_anew(noticed):
         if noticed:
             child.join()
     assert len(list(loader)) == 4
+
+
+STOPPED = """
+import multiprocessing, os, signal, sys, threading, time
+import torch
+from course_utils.loaders import ResumableLoader
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        time.sleep(0.05)
+        return torch.tensor(index)
+
+loader = ResumableLoader(
+    Slow(), batch_size=1, shuffle=False, num_workers=2, persistent_workers=sys.argv[1] == "persistent"
+)
+got = []
+try:
+    for batch in loader:
+        got.append(int(batch))
+        if len(got) == 3:
+            os.killpg(0, signal.SIGINT)  # Ctrl-C: this process and its workers
+            time.sleep(5)
+except KeyboardInterrupt:
+    print("stopped at", loader.batches.offset)
+time.sleep(0.5)  # a reader takes longer before the cell is run again
+print(*got, *(int(batch) for batch in loader))
+del loader
+print("left:", len(multiprocessing.active_children()), "children,", threading.active_count() - 1, "threads")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="Ctrl-C is sent to a process group")
+@pytest.mark.parametrize("persistent", ["persistent", "new"])
+def test_after_a_real_ctrl_c_the_same_loader_goes_on_where_it_stood(persistent):
+    run = [sys.executable, "-W", "ignore", "-c", STOPPED, persistent]
+    told = subprocess.run(run, capture_output=True, text=True, cwd=ROOT, timeout=100, start_new_session=True)
+    expected = ["stopped at 3", "0 1 2 3 4 5 6 7 8 9", "left: 0 children, 0 threads"]
+    assert told.stdout.splitlines() == expected, told.stderr
 
 
 def test_an_exception_of_a_class_that_cannot_be_pickled_arrives():
