@@ -97,11 +97,11 @@ class ImageFolderDataset(Dataset):
 class PackedNames(Sequence):
     """Many strings in two arrays: half of a list's memory, and workers share it (a look at a string copies its page).
 
-    names : strings; what is not UTF-8 in a file name comes back as it was
+    names : strings; what is no Unicode in a file name (Linux: bytes, Windows: half a pair) comes back as it was
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        encoded = [name.encode("utf-8", "surrogateescape") for name in names]
+        encoded = [name.encode("utf-8", "surrogatepass") for name in names]
         self._bytes = np.frombuffer(b"".join(encoded), dtype=np.uint8)
         self._starts = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
 
@@ -113,7 +113,7 @@ class PackedNames(Sequence):
         if not 0 <= index < len(self):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1}, got {index}")
         start, stop = self._starts.item(index), self._starts.item(index + 1)
-        return self._bytes[start:stop].tobytes().decode("utf-8", "surrogateescape")
+        return self._bytes[start:stop].tobytes().decode("utf-8", "surrogatepass")
 
 
 def _check_problems(scan: FolderScan, skip_problems: bool) -> None:

@@ -68,10 +68,12 @@ class KeyRangeRecords(IterableDataset):
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
         worker, num_workers = (info.id, info.num_workers) if info else (0, 1)
-        for row in self._rows(self.rank * num_workers + worker, self.world_size * num_workers):
-            with naming(lambda key=row[self.key]: f"while transforming the row of {self._place(key)}"):
-                example = row if self.transform is None else self.transform(row)
-            yield example
+        part = self._rows(self.rank * num_workers + worker, self.world_size * num_workers)
+        with closing(part):  # on an error now: its traceback would keep the transaction open, and writers out
+            for row in part:
+                with naming(lambda key=row[self.key]: f"while transforming the row of {self._place(key)}"):
+                    example = row if self.transform is None else self.transform(row)
+                yield example
 
     def _rows(self, part: int, num_parts: int) -> Iterator[dict[str, Any]]:
         """The rows of one range out of `num_parts`, in key order."""
@@ -104,7 +106,13 @@ def _open(path: Path) -> sqlite3.Connection:
     if not path.is_file():
         beside = sorted(other.name for other in path.parent.glob("*") if other.is_file())
         raise FileNotFoundError(f"{path} is not there; files in its folder: {_listed(beside)}")
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    return sqlite3.connect(_read_only(path.absolute().as_uri()), uri=True, isolation_level=None)
+
+
+def _read_only(uri: str) -> str:
+    """What SQLite takes: of a file on a server (file://server/share/..., on Windows) it takes only file:////server."""
+    place = uri.removeprefix("file://")
+    return f"file://{place if place.startswith('/') else '//' + place}?mode=ro"
 
 
 def _integer_key(connection: sqlite3.Connection, path: Path, table: str) -> str:

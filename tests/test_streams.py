@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import random
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,8 +12,10 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
+from course_utils import streams
 from course_utils.datasets import ShardedRecords
 from course_utils.loaders import ResumableLoader
+from course_utils.randomness import isolated_rng
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores: on purpose
 NUM_RECORDS = 23
@@ -204,6 +207,15 @@ def test_batches_are_equal_for_any_number_of_workers(shards, num_workers):
     assert equal(epochs(loader_of(shards, num_workers)), expected)
 
 
+def test_a_worker_parses_the_lines_of_its_own_batches_only(shards, monkeypatch):
+    parsed, loads = [], json.loads
+    monkeypatch.setattr(streams, "get_worker_info", lambda: SimpleNamespace(id=1, num_workers=2))
+    monkeypatch.setattr(json, "loads", lambda line: parsed.append(line) or loads(line))
+    with isolated_rng():
+        read = list(records_of(shards))
+    assert [len(batch) for batch in read] == [4, 4, 3] and len(parsed) == 11  # batches 1, 3 and 5 of 6
+
+
 def test_persistent_workers_see_the_new_epoch(shards):
     options = {"persistent_workers": True, "prefetch_factor": 1}
     loader = loader_of(shards, 2, options)
@@ -226,7 +238,7 @@ def test_a_plain_loader_gives_the_same_batches_and_repeats_an_epoch_until_it_is_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", sorted({"spawn", "forkserver"} & {*multiprocessing.get_all_start_methods()}))
 def test_batches_are_equal_however_workers_are_started(shards, method):
     options = {"persistent_workers": True, "multiprocessing_context": method}
     assert equal(epochs(loader_of(shards, 2, options)), epochs(loader_of(shards)))
