@@ -68,12 +68,10 @@ class KeyRangeRecords(IterableDataset):
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
         worker, num_workers = (info.id, info.num_workers) if info else (0, 1)
-        part = self._rows(self.rank * num_workers + worker, self.world_size * num_workers)
-        with closing(part):  # on an error now: its traceback would keep the transaction open, and writers out
-            for row in part:
-                with naming(lambda key=row[self.key]: f"while transforming the row of {self._place(key)}"):
-                    example = row if self.transform is None else self.transform(row)
-                yield example
+        for row in self._rows(self.rank * num_workers + worker, self.world_size * num_workers):
+            with naming(lambda key=row[self.key]: f"while transforming the row of {self._place(key)}"):
+                example = row if self.transform is None else self.transform(row)
+            yield example
 
     def _rows(self, part: int, num_parts: int) -> Iterator[dict[str, Any]]:
         """The rows of one range out of `num_parts`, in key order."""
