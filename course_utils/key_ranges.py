@@ -34,7 +34,8 @@ class KeyRangeRecords(IterableDataset):
     Only the path is kept: every iteration opens a connection of its own, where it reads. A connection made in
     `__init__` could not be pickled for a worker, and a forked worker must not use its parent's. `num_rows` counts the
     rows of all ranks. Ranges hold equally many rows, also where keys have gaps; to find its range a worker walks over
-    the keys before it. All reading is one transaction, row by row: of the table nothing else is in memory.
+    the keys before it. One rank may end a batch before another: a loop whose ranks wait for each other would hang. All
+    reading is one transaction, row by row: of the table nothing else is in memory.
 
     There is no `state_dict`. A cursor is a place inside one connection of one process; nobody else can take it up. The
     key is a position that anybody can: `after=` the last key seen gives the rest, as long as no row with a smaller key

@@ -75,6 +75,11 @@ def test_ranges_join_in_key_order_and_differ_by_one_row_at_most(shop, num_rows, 
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
+def test_a_rank_may_end_a_batch_before_another(shop):
+    ranks = [DataLoader(records_of(shop, rank=rank, world_size=2), batch_size=5) for rank in range(2)]
+    assert [len(list(loader)) for loader in ranks] == [1, 2]  # 5 and 6 rows
+
+
 def test_ranges_of_equal_width_would_leave_workers_without_work(shop):
     low, width, num_workers = KEYS[0], KEYS[-1] - KEYS[0] + 1, 3
     by_width = [sum(num_workers * (key - low) // width == worker for key in KEYS) for worker in range(num_workers)]

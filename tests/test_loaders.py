@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from course_utils.loaders import ResumableLoader, cut_to_zero
 from course_utils.randomness import keyed_uniform
@@ -102,6 +102,40 @@ def test_loading_leaves_the_generators_as_they_were(dataset):
     list(loader), loader.peek(), list(loader.whole_epoch())
     assert torch.equal(torch.get_rng_state(), before[0])
     assert (random.getstate(), np.random.get_state()[1].tolist()) == before[1:]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_to_begin_a_plain_loader_moves_the_global_generator_and_to_begin_this_one_does_not(num_workers):
+    before = torch.get_rng_state()
+    next(iter(ResumableLoader(Noisy(), batch_size=4, num_workers=num_workers)))
+    assert torch.equal(torch.get_rng_state(), before)
+    iter(DataLoader(Noisy(), batch_size=4))  # the mistake: it draws a seed for workers, also where it has none
+    assert not torch.equal(torch.get_rng_state(), before)
+
+
+def test_workers_draw_alike_for_one_seed_and_otherwise_for_another():
+    first, again, other = (rows(ResumableLoader(Noisy(), batch_size=5, seed=s, num_workers=2)) for s in (4, 4, 5))
+    assert first == again and not first & other
+
+
+class OwnGenerator(Noisy):
+    """The mistake: a generator in the dataset, of which every worker gets a copy."""
+
+    def __init__(self):
+        super().__init__()
+        self.rng = np.random.default_rng(0)
+
+    def __getitem__(self, index):
+        return torch.tensor([index, self.rng.random()])
+
+
+def test_a_generator_kept_in_the_dataset_repeats_itself_and_those_seeded_for_each_example_do_not():
+    plain = DataLoader(OwnGenerator(), batch_size=1, num_workers=2)
+    first, second = ([batch[0, 1].item() for batch in plain] for _ in range(2))
+    assert first[::2] == first[1::2] and first == second  # both workers, both epochs
+    loader = ResumableLoader(Noisy(), batch_size=1, seed=0, num_workers=2)
+    draws = [batch[0, column].item() for batch in [*loader, *loader] for column in (1, 2, 3)]
+    assert len(set(draws)) == len(draws) == 60
 
 
 def test_the_generators_are_put_back_when_an_example_fails():

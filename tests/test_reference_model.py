@@ -2,6 +2,7 @@
 
 import json
 import random
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -64,6 +65,20 @@ def test_loading_touches_no_generator_and_gives_a_model_that_does_not_learn():
 def test_uint8_and_float_photos_get_the_same_answers(photos):
     model = load_reference_model()
     assert torch.equal(model(photos.images[:20]), model(photos.images[:20].float() / 255))
+
+
+def test_the_model_normalises_by_one_half_and_one_quarter():
+    model, images = load_reference_model(), torch.full((1, 3, 64, 64), 51, dtype=torch.uint8)
+    model.layers = torch.nn.Identity()
+    assert model(images).unique().tolist() == pytest.approx([(0.2 - 0.5) / 0.25])
+
+
+@pytest.mark.parametrize("value, taken", [(-0.5, False), (-0.005, True), (1.005, True), (1.5, False)])
+def test_float_images_may_lie_beside_the_range_by_what_an_interpolation_adds(value, taken):
+    images = torch.full((1, 3, 64, 64), 0.5)
+    images[0, 0, 0, 0] = value
+    with nullcontext() if taken else pytest.raises(ValueError, match="before Normalize"):
+        assert load_reference_model()(images).shape == (1, 10)
 
 
 @pytest.mark.parametrize(

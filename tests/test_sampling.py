@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
+from course_utils.randomness import derive_seed
 from course_utils.sampling import BatchKey, EpochBatches, class_balanced_weights, undersample
 
 few = settings(max_examples=60, derandomize=True, deadline=None, database=None)
@@ -144,6 +145,14 @@ def test_a_draw_that_rounds_up_to_the_end_takes_the_last_place_that_may_be_drawn
 def test_weights_are_drawn_also_where_multinomial_refuses_them(monkeypatch):
     monkeypatch.delattr(torch, "multinomial")  # no more than 2**24 weights
     assert set(EpochBatches(3, batch_size=3, seed=0, weights=[0, 1, 0]).order(0)) == {1}
+
+
+@pytest.mark.parametrize("weights", [[1.0, 2.0] * 5, [0.0, 3.0, 0.0], [1e-12, 1e12] * 40], ids=str)
+def test_weighted_orders_are_those_that_multinomial_draws(weights):
+    generator = torch.Generator().manual_seed(derive_seed(5, "order", 2))
+    weights = torch.tensor(weights, dtype=torch.float64)
+    drawn = torch.multinomial(weights, len(weights), replacement=True, generator=generator)
+    assert EpochBatches(len(weights), batch_size=3, seed=5, weights=weights).order(2) == drawn.tolist()
 
 
 def test_weights_draw_in_proportion_with_replacement():

@@ -1,5 +1,6 @@
 """`splits`: no group in two parts, sizes and classes near the fractions, copies found by content."""
 
+import os
 import random
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from course_utils.datasets import (
     hashed_part,
     load_fashion,
     merge_groups,
+    scan_image_folder,
 )
 from course_utils.randomness import derive_seed
 
@@ -161,6 +163,19 @@ def test_a_split_is_a_function_of_its_seed_also_in_a_new_process():
     assert run.stdout.strip() == str(here)
     splits = {str(group_split(range(40), fractions=(0.5, 0.5), seed=seed)) for seed in range(20)}
     assert len(splits) == 20
+
+
+def test_a_split_of_a_folder_does_not_depend_on_the_order_in_which_a_system_lists_it(tmp_path, monkeypatch):
+    root = make_catalogue(tmp_path / "c", num_products=20, seed=1)
+    listdir, found, listed = os.listdir, [], []
+    for order in (sorted, lambda names: sorted(names, reverse=True)):
+        monkeypatch.setattr(os, "listdir", lambda path, order=order: order(listdir(path)))
+        scanned = [path for path, _ in scan_image_folder(root, decode=False).samples]
+        by_hand = [f"{name}/{file}" for name in read_manifest(root)["classes"] for file in os.listdir(root / name)]
+        for names, validation in ((scanned, found), (by_hand, listed)):
+            groups = [name[:-6] for name in names]  # coat/00008 of coat/00008_1.jpg
+            validation.append({names[i] for i in group_split(groups, fractions=(0.5, 0.5), seed=0)[1]})
+    assert found[0] == found[1] and listed[0] != listed[1]
 
 
 def test_a_split_draws_from_no_global_generator():
