@@ -9,6 +9,7 @@ import hashlib
 import io
 import os
 from collections import defaultdict
+from collections.abc import Collection
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -115,12 +116,27 @@ class MessyFolder:
         if tool == "file list":
             empty = {e.path for e in shown if not e.size}
             ending = {e.path for e in shown if not e.is_folder and e.path not in self.images}
-            return empty | ending | {e.path for e in self.entries if e.path.startswith("__MACOSX/")}
+            return empty | ending | {e.path for e in self.entries if e.path.partition("/")[0] == "__MACOSX"}
         if tool == "hidden names":
             return {entry.path for entry in self.entries if entry.hidden}
         if tool == "headers":
             return {path for path, header in self.headers.items() if header is None or header[2:] != ("RGB", 1)}
         return set(self.unreadable) if tool == "decoding" else set(self.twins)
+
+    def seen_with(self, tools: Collection[str]) -> set[str]:
+        """Paths at which these tools together show something odd; hidden ones only with the tool that lists them."""
+        unlisted = set() if "hidden names" in tools else self.shown_by("hidden names")
+        seen = set().union(*(self.shown_by(tool) for tool in tools if tool != "contents"))
+        if "contents" in tools:
+            seen |= {path for path, twins in self.twins.items() if set(twins) - unlisted}
+        return seen - unlisted
+
+    @cached_property
+    def originals(self) -> set[str]:
+        """Photos in their place whose copies elsewhere are a planted fault, and which no fault names."""
+        planted = {fault["path"] for fault in self.planted}
+        named = planted | {fault["of"] for fault in self.planted if "of" in fault}
+        return {path for path, twins in self.twins.items() if path not in named and planted & set(twins)}
 
     def tools_for(self, path: str) -> list[str]:
         """The tools that show something odd at this path."""

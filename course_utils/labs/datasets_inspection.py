@@ -5,20 +5,22 @@ It knows no widget.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
-from course_utils.labs.datasets_folder import Entry, MessyFolder
+from course_utils.labs.datasets_folder import TOOLS, Entry, MessyFolder
 
 CLUTTER, EMPTY, BROKEN = "clutter: no photo of ours", "class without photos", "cannot be decoded"
 NOT_RGB, TURNED = "not RGB with 8 bits", "stored on its side"
 COPY, COPY_ELSEWHERE = "same photo, same class", "same photo, other class"
 KINDS = (CLUTTER, EMPTY, BROKEN, NOT_RGB, TURNED, COPY, COPY_ELSEWHERE)
-ACCEPTED = {  # each planted fault: the kinds that name it rightly
-    "checkpoint folder": (CLUTTER,), "checkpoint folder in a class": (CLUTTER, COPY), "hidden folder": (CLUTTER,),
-    "archive folder": (CLUTTER,), "hidden file": (CLUTTER,), "resource fork": (CLUTTER, BROKEN),
-    "thumbnail database": (CLUTTER,), "empty class": (EMPTY,), "truncated": (BROKEN,), "not an image": (BROKEN,),
-    "empty file": (BROKEN,), "grey": (NOT_RGB,), "alpha": (NOT_RGB,), "cmyk": (NOT_RGB,), "palette": (NOT_RGB,),
+ACCEPTED = {  # each planted fault: every kind that can be defended, the first the plainest
+    "checkpoint folder": (CLUTTER, COPY, COPY_ELSEWHERE), "checkpoint folder in a class": (CLUTTER, COPY),
+    "hidden folder": (CLUTTER, COPY, COPY_ELSEWHERE), "archive folder": (CLUTTER,), "hidden file": (CLUTTER,),
+    "resource fork": (CLUTTER, BROKEN), "thumbnail database": (CLUTTER,), "empty class": (EMPTY,),
+    "truncated": (BROKEN,), "not an image": (BROKEN, CLUTTER), "empty file": (BROKEN, CLUTTER),
+    "grey": (NOT_RGB,), "alpha": (NOT_RGB,), "cmyk": (NOT_RGB,), "palette": (NOT_RGB,),
     "16-bit": (NOT_RGB,), "rotated": (TURNED,), "duplicate product": (COPY,),
     "duplicate in another class": (COPY_ELSEWHERE,),
 }  # fmt: skip
@@ -34,19 +36,24 @@ class Score(NamedTuple):
     missing      : the others
     other_kind   : marked paths of planted faults whose kind does not fit
     false_alarms : marked paths at which nothing is planted
+    originals    : photos marked as copies that are in their place: the copies of them are the fault. Not false alarms
     """
 
     found: list[dict[str, str]]
     missing: list[dict[str, str]]
     other_kind: list[str]
     false_alarms: list[str]
+    originals: list[str]
 
 
-def score(marks: Mapping[str, str], planted: Sequence[Mapping[str, str]]) -> Score:
-    """Compare marks with what was planted; a function of both.
+def score(
+    marks: Mapping[str, str], planted: Sequence[Mapping[str, str]], originals: Collection[str] = frozenset()
+) -> Score:
+    """Compare marks with what was planted; a function of its arguments.
 
-    marks   : path -> one of `KINDS`
-    planted : of the manifest: `fault`, `path`, for a copy also `of`
+    marks     : path -> one of `KINDS`
+    planted   : of the manifest: `fault`, `path`, for a copy also `of`
+    originals : see `MessyFolder.originals`
 
     Of two equal photos either may be marked: nothing in the files says which came first. A hidden or archive folder
     may be marked in place of the file in it.
@@ -59,7 +66,21 @@ def score(marks: Mapping[str, str], planted: Sequence[Mapping[str, str]]) -> Sco
     places = {path for fault in planted for path in _names(fault) if path != fault.get("of")}
     wrong = [path for path in marks if path not in right]
     other = [path for path in wrong if path in places]
-    return Score(found, missing, other, [path for path in wrong if path not in places])
+    first = [path for path in wrong if path in originals and marks[path] in (COPY, COPY_ELSEWHERE)]
+    alarms = [path for path in wrong if path not in places and path not in first]
+    return Score(found, missing, other, alarms, first)
+
+
+def findable(folder: MessyFolder, tools: Collection[str]) -> list[dict[str, str]]:
+    """The planted faults that some line tells, with these of `TOOLS`."""
+    seen = folder.seen_with(tools)
+    return [fault for fault in folder.planted if seen & set(_names(fault))]
+
+
+def most_findable(folder: MessyFolder, num_tools: int) -> int:
+    """How many faults the best choice of `num_tools` tools beside the plain list tells."""
+    choices = combinations(TOOLS[1:], num_tools)
+    return max(len(findable(folder, (TOOLS[0], *tools))) for tools in choices)
 
 
 def _names(fault: Mapping[str, str]) -> Iterable[str]:
@@ -73,6 +94,7 @@ class Inspection:
     """Where the reader stands: marks, tools that are on, the folder in view; a result of the experiment.
 
     marks    : path -> kind
+    paid     : tools that were on at any time since the search began
     revealed : whether the missing faults were shown
     """
 
@@ -81,12 +103,17 @@ class Inspection:
         self.forget()
 
     def forget(self) -> None:
-        """No mark, nothing revealed."""
-        self.marks, self.revealed = {}, False
+        """No mark, nothing paid, nothing revealed."""
+        self.marks, self.paid, self.revealed = {}, set(), False
+
+    def turn_on(self, tools: Iterable[str]) -> None:
+        """These tools are on, and no other; each is paid from now on."""
+        self.tools = set(tools)
+        self.paid |= self.tools
 
     @property
     def score(self) -> Score:
-        return score(self.marks, self.folder.planted)
+        return score(self.marks, self.folder.planted, self.folder.originals)
 
     def places(self) -> list[str]:
         """What the reader may look into: a hidden folder only with the tool that shows it."""
