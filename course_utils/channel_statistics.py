@@ -11,6 +11,8 @@ from torch.utils.data import Dataset
 from course_utils.datasets import ArrayDataset
 from course_utils.randomness import isolated_rng
 
+_VALUES_AT_ONCE = 2**18  # 2 MiB of float64: twice as fast as 16 MiB; and 512 photos of 224 pixels would be 600
+
 
 class ChannelStats(NamedTuple):
     """mean, std : float64 (C,), in [0, 1] units; std over all pixels, divided by their number."""
@@ -49,9 +51,10 @@ def channel_stats(dataset: Dataset) -> ChannelStats:
     return ChannelStats(mean, (squares / count).sqrt())
 
 
-def _pixels(dataset: Dataset, chunk: int = 512) -> Iterator[torch.Tensor]:
-    """float64 (C, pixels) in [0, 1], of one image or, from memory, of many at once."""
+def _pixels(dataset: Dataset) -> Iterator[torch.Tensor]:
+    """float64 (C, pixels) in [0, 1], of one image or, from memory, of many small ones at once."""
     if isinstance(dataset, ArrayDataset) and dataset.transform is None and dataset.images.dim() == 4:
+        chunk = max(1, _VALUES_AT_ONCE // max(1, dataset.images.shape[1:].numel()))
         for start in range(0, len(dataset), chunk):
             images = dataset.images[start : start + chunk]
             yield _checked_pixels(images, f"images {start} to {start + len(images) - 1}").transpose(0, 1).flatten(1)

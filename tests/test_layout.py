@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -180,6 +181,17 @@ def test_every_module_has_tests_of_its_name_and_every_part_is_tested_somewhere()
 def test_every_folder_of_the_package_is_installed():
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
     assert set(packages) == {".".join(path.parent.relative_to(ROOT).parts) for path in PACKAGE.rglob("__init__.py")}
+
+
+def test_every_file_of_the_package_that_is_no_module_is_installed_and_data_is_named_in_the_notice():
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    installed = setuptools["package-data"]
+    others = [path for path in PACKAGE.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")]
+    patterns = {path: installed.get(".".join(path.parent.relative_to(ROOT).parts), []) for path in others}
+    assert [path for path in others if not any(fnmatch(path.name, pattern) for pattern in patterns[path])] == []
+    arrays = [path.name for path in others if path.suffix == ".npz"]
+    notice = (PACKAGE / "data" / "NOTICE").read_text(encoding="utf-8")
+    assert len(arrays) >= 2 and [name for name in arrays if name not in notice] == []
 
 
 # --- imports ---

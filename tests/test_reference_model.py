@@ -81,6 +81,11 @@ def test_float_images_may_lie_beside_the_range_by_what_an_interpolation_adds(val
         assert load_reference_model()(images).shape == (1, 10)
 
 
+def test_no_images_have_no_answers():
+    for dtype in (torch.uint8, torch.float32):
+        assert load_reference_model()(torch.zeros(0, 3, 64, 64, dtype=dtype)).shape == (0, 10)
+
+
 @pytest.mark.parametrize(
     "images, message",
     [

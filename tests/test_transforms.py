@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, Subset
 
+from course_utils import channel_statistics
 from course_utils.datasets import ArrayDataset, ImageFolderDataset
 from course_utils.loaders import ResumableLoader
 from course_utils.randomness import BatchKey
@@ -108,6 +109,14 @@ def test_channel_stats_do_not_depend_on_how_the_images_come():
     ):
         for one, two in zip(channel_stats(dataset()), channel_stats(other), strict=True):
             torch.testing.assert_close(one, two, rtol=0, atol=1e-14)
+
+
+def test_channel_stats_of_photos_in_memory_take_few_large_ones_and_many_small_ones_at_once(monkeypatch):
+    taken, check = [], channel_statistics._checked_pixels
+    monkeypatch.setattr(channel_statistics, "_checked_pixels", lambda *one: taken.append(one[0].shape) or check(*one))
+    for size in (3, 200):
+        channel_stats(dataset(torch.randint(0, 256, (40, 3, size, size), dtype=torch.uint8)))
+    assert taken == [(40, 3, 3, 3), *[(2, 3, 200, 200)] * 20]  # 2 x 120,000 values, of at most 2**18
 
 
 def test_channel_stats_by_hand():
