@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from benchmarks.catalogue_tasks import PARTS, Examples, photo_cnn, photos, rows_of
-from benchmarks.trainings import Cache, begin
+from benchmarks.trainings import Cache, begin, fit_whole
 from course_utils.loaders import ResumableLoader
 from course_utils.randomness import derive_seed, isolated_rng, seed_generators
 from course_utils.sampling import EpochBatches
@@ -48,14 +48,9 @@ def batches_of(data: Examples, seed: int, **how: Any) -> ResumableLoader:
 
 
 def at_steps(trainer: Trainer, loader: Any, steps: Sequence[int]) -> Iterator[int]:
-    """Train to the largest of `steps` (ascending), stopping at each of them for a look.
-
-    raises : KeyboardInterrupt where the trainer was asked to stop: a piece that was cut short is no result
-    """
+    """Train to the largest of `steps` (ascending), stopping at each of them for a look; raises as `fit_whole` does."""
     for step in steps:
-        trainer.fit(loader, num_steps=step)  # counted from the start
-        if trainer.stopped_by:
-            raise KeyboardInterrupt(trainer.stopped_by)
+        fit_whole(trainer, loader, step)
         yield step
 
 

@@ -92,6 +92,18 @@ def _rise(step: int, *, warmup_steps: int) -> float:
     return min(1.0, (step + 1) / warmup_steps)
 
 
+def fit_whole(trainer: Trainer, loader: Any, num_steps: int) -> Trainer:
+    """`trainer.fit` to `num_steps` updates since its start.
+
+    raises : KeyboardInterrupt where the trainer was asked to stop: a piece that was cut short is no result. (Loops over
+             `trainer.steps` need no such care: there a signal ends the program itself)
+    """
+    trainer.fit(loader, num_steps=num_steps)
+    if trainer.stopped_by:
+        raise KeyboardInterrupt(trainer.stopped_by)
+    return trainer
+
+
 def train(build, make_optimizer, factor_fn, *, num_steps: int, batch_size: int, seed: int) -> Trainer | None:
     """One training on the 9,000, or None where it diverged. Initial weights and order are functions of `seed`."""
     with isolated_rng():
@@ -100,7 +112,7 @@ def train(build, make_optimizer, factor_fn, *, num_steps: int, batch_size: int, 
     optimizer = make_optimizer(model.parameters())
     trainer = Trainer(model, optimizer, LOSS_FN, scheduler=make_scheduler(optimizer, factor_fn))
     try:
-        return trainer.fit(ResumableLoader(data("train"), batch_size=batch_size, seed=seed), num_steps=num_steps)
+        return fit_whole(trainer, ResumableLoader(data("train"), batch_size=batch_size, seed=seed), num_steps)
     except NonFiniteError:
         return None
 

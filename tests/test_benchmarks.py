@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
+from torch import nn
 
 from benchmarks import __main__ as program
-from benchmarks import batch_size, lr_race, records, trainings, warmup
+from benchmarks import batch_size, lr_race, photo_training, records, trainings, warmup
 from benchmarks.rows import SUBJECTS, measure
 from benchmarks.timing import interleaved, ratio
+from course_utils.models import small_cnn
+from course_utils.schedules import constant
 
 ROOT = Path(__file__).parents[1]
 STORED = ("augmentation", "batch_size", "leak", "long_tail", "lr_race", "normalisation", "plateau", "rows", "warmup")
@@ -103,6 +110,39 @@ def test_a_sweep_goes_on_with_the_pieces_it_has(tmp_path, monkeypatch):
     assert [trainings.Cache("tried").get(piece, number, runs=5) for number in (1, 2, 1)] == [2, 4, 2]
     assert made == [1, 2]
     assert trainings.Cache("tried").pieces["piece(2,)"]["runs"] == 5
+
+
+@pytest.mark.filterwarnings("ignore:SIG:UserWarning")  # the trainer's own words
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop_at", [3, 6, None])
+def test_a_training_that_was_asked_to_stop_ends_the_sweep_and_is_no_piece(tmp_path, monkeypatch, number, stop_at):
+    calls = itertools.count(1)
+
+    def stopping(logits, targets):
+        if next(calls) == stop_at:
+            signal.raise_signal(number)
+        return nn.functional.cross_entropy(logits, targets)
+
+    def piece():
+        return trainings.train(small_cnn, torch.optim.SGD, constant, num_steps=6, batch_size=8, seed=0).step
+
+    monkeypatch.setattr(trainings.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(trainings, "LOSS_FN", stopping)
+    cache = trainings.Cache("tried")
+    if stop_at is None:
+        assert cache.get(piece) == 6 and len(trainings.Cache("tried").pieces) == 1
+        return
+    with pytest.raises(KeyboardInterrupt, match=number.name):
+        cache.get(piece)
+    assert cache.pieces == trainings.Cache("tried").pieces == {}
+
+
+def test_the_photo_records_stop_as_the_others_do():
+    looks = photo_training.at_steps(
+        SimpleNamespace(fit=lambda loader, num_steps: None, stopped_by="SIGTERM"), None, [1]
+    )
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+        next(looks)
 
 
 def test_a_diverged_training_counts_as_guessing():
