@@ -201,3 +201,10 @@ def test_what_v2_refuses_is_told_with_what_came_and_the_fix(transform, images, m
 def test_v2_batch_survives_pickling():
     again = pickle.loads(pickle.dumps(mixed()))
     assert torch.equal(again.take(key(range(8)))[0], mixed().take(key(range(8)))[0])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_crop_flip_on_a_gpu_gives_the_bits_of_the_cpu():
+    images, _ = crop_flip(IMAGES.cuda(), TARGETS, key(range(40)))
+    assert images.is_cuda and torch.equal(images.cpu(), augmented(range(40)))
