@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from course_utils.worker_pool import WORKER_OPTIONS, WorkerPool
 Step = Callable[[Any], Any]
 
 MAX_SLICE_S, MIN_TURNS = 1.0, 3
+MAX_PAUSE_S = 0.5  # for workers to fill the queue, so that hand-over alone is timed
 
 
 def tune_workers(
@@ -128,7 +130,23 @@ def _measure(
             if time.perf_counter() > deadline:
                 return None
             step(next(batches))
-        return _timed(batches, step, num_workers, startup_s, slice_s, deadline)
+        row = _timed(batches, step, num_workers, startup_s, slice_s, deadline)
+        return replace(row, handover_ms=_handover_ms(batches, row, _prefetch(options)))
+
+
+def _handover_ms(batches: Iterator[Any], row: WorkerTimes, prefetch: int) -> float:
+    """What it takes to get a batch that is ready; 0.0 without workers, or where making batches ahead takes too long."""
+    num_ahead = row.num_workers * prefetch
+    pause_s = num_ahead * row.turn_ms / 1e3  # a worker's batch takes at most num_workers turns, else turns were longer
+    if not 0 < pause_s <= MAX_PAUSE_S:
+        return 0.0
+    time.sleep(pause_s)
+    found = []
+    for _ in range(min(num_ahead, 3)):
+        began = time.perf_counter()
+        next(batches)
+        found.append(time.perf_counter() - began)
+    return statistics.median(found) * 1e3
 
 
 def _timed(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 GAIN = 0.05  # more workers must win this share of a turn
 NEAR_FLOOR = 0.05  # a turn this close above the step alone has nothing left to win
-COMPUTE_BOUND = 0.10  # a turn this close above the step alone is the step's
+COMPUTE_BOUND = 0.10  # a turn this close above the step alone is the step's; above step and hand-over, theirs
 MAX_VAIN = 2  # numbers one after another that may win nothing before measuring ends
 
 
@@ -27,6 +27,7 @@ class WorkerTimes:
     wait_ms   : the part of it until the batch is there; without workers that is making it
     startup_s : from the start of the workers to their first batch; 0.0 without workers
     num_turns : turns measured
+    handover_ms : the part of a turn that gets a batch which is ready over from a worker; 0.0 where not measured
     """
 
     num_workers: int
@@ -34,6 +35,7 @@ class WorkerTimes:
     wait_ms: float = 0.0
     startup_s: float = 0.0
     num_turns: int = 1
+    handover_ms: float = 0.0
 
     @property
     def wait_share(self) -> float:
@@ -47,7 +49,8 @@ class WorkerChoice:
 
     num_workers : the choice
     reason      : in a sentence
-    verdict     : "compute-bound" where a turn takes at most 10 % longer than the step alone, else "data-bound"
+    verdict     : "compute-bound" where a turn takes at most 10 % longer than the step alone; "hand-over-bound" where
+                  it takes at most 10 % longer than step and hand-over; else "data-bound"
     wait_share  : of a turn with that number, 0 to 1
     slowdown    : a turn with that number, over the step alone; 1.0 is the floor
     pays_after  : batches in an iteration from which the workers' start-up is earned back; None without workers, or
@@ -72,15 +75,21 @@ def choose_workers(times: Sequence[WorkerTimes], floor_ms: float) -> WorkerChoic
     rows = _checked(times, floor_ms)
     best = min(row.turn_ms for row in rows)
     chosen = next(row for row in rows if best > row.turn_ms * (1 - GAIN) or row.turn_ms == best)
-    near = chosen.turn_ms <= floor_ms * (1 + COMPUTE_BOUND)
     return WorkerChoice(
         chosen.num_workers,
         _reason(rows, chosen, floor_ms),
-        "compute-bound" if near else "data-bound",
+        _verdict(chosen, floor_ms),
         chosen.wait_share,
         chosen.turn_ms / floor_ms,
         _pays_after(rows[0], chosen),
     )
+
+
+def _verdict(row: WorkerTimes, floor_ms: float) -> str:
+    if row.turn_ms <= floor_ms * (1 + COMPUTE_BOUND):
+        return "compute-bound"
+    near = row.turn_ms <= (floor_ms + row.handover_ms) * (1 + COMPUTE_BOUND)
+    return "hand-over-bound" if near else "data-bound"
 
 
 def why_stop(times: Sequence[WorkerTimes], floor_ms: float) -> str | None:
@@ -162,10 +171,11 @@ class Tuning:
         return self.choice.num_workers
 
     def __str__(self) -> str:
-        lines = ["workers  turn ms  wait ms  wait share  start-up s"]
+        lines = ["workers  turn ms  wait ms  wait share  hand-over ms  start-up s"]
         for row in self.times:
             mark = "<- chosen" if row.num_workers == self.num_workers else ""
             cells = f"{row.num_workers:7}  {row.turn_ms:7.2f}  {row.wait_ms:7.2f}  {row.wait_share:10.0%}"
+            cells += f"  {row.handover_ms:12.2f}"
             lines.append(f"{cells}  {row.startup_s:10.2f}  {mark}".rstrip())
         lines.append(f"   none  {self.floor_ms:7.2f}     step alone, the floor")
         return "\n".join([*lines, "", self.choice.reason + ".", self._verdict(), f"Ended since {self.stopped}."])
@@ -177,7 +187,7 @@ class Tuning:
         if choice.pays_after is not None:
             told += f"; the start-up is earned back after {choice.pays_after} batches of an iteration"
         if choice.verdict == "data-bound" and self.times[-1].num_workers > choice.num_workers:
-            told += "; more workers do not shorten it: look at hand-over, shared cores and the loading itself"
+            told += "; more workers do not shorten it: look at shared cores and the loading itself"
         return told + "."
 
     def figure(self) -> Figure:

@@ -62,7 +62,7 @@ def outputs(monkeypatch):
     return sent
 
 
-def _held() -> dict[str, set]:
+def held() -> dict[str, set]:
     """Child processes, threads, open shared memory and shared-memory files of this process or of one that has ended."""
     open_files = [path for path in Path("/proc/self/fd").glob("*") if path.is_symlink()]  # nothing elsewhere than Linux
     shared = {os.readlink(path) for path in open_files if path.is_symlink()}
@@ -82,10 +82,10 @@ def _is_ours_or_nobodys(pid: int) -> bool:
 @pytest.fixture
 def nothing_is_left():
     """After the test: no child process, thread or shared memory that was not there before it."""
-    before = _held()
+    before = held()
     yield
     for _ in range(50):  # a thread that feeds a closed queue takes a moment to end
-        left = {kind: now - before[kind] for kind, now in _held().items()}
+        left = {kind: now - before[kind] for kind, now in held().items()}
         if not any(left.values()):
             return
         gc.collect()  # a traceback's cycle may hold a loader

@@ -146,11 +146,16 @@ def test_more_workers_than_cores_bring_no_warning(all_numbers, monkeypatch):
 
 
 class Clock:
-    """`time.perf_counter` of the measuring; workers and steps move it."""
+    """`time` of the measuring; workers, steps and pauses move it."""
 
     def __init__(self, monkeypatch):
-        self.now = 0.0
-        monkeypatch.setattr(tuning, "time", types.SimpleNamespace(perf_counter=lambda: self.now))
+        self.now, self.pauses = 0.0, []
+        clock = types.SimpleNamespace(perf_counter=lambda: self.now, sleep=self.sleep)
+        monkeypatch.setattr(tuning, "time", clock)
+
+    def sleep(self, seconds):
+        self.pauses.append(seconds)
+        self.pass_by(seconds)
 
     def pass_by(self, seconds):
         self.now += seconds
@@ -158,10 +163,10 @@ class Clock:
 
 class Scripted:
     """In the place of `_batches`: the first batch of w workers comes after the start-up, those made meanwhile at once,
-    and then one in each turn takes what a burst of w leaves."""
+    and then one in each turn takes what a burst of w leaves. After a pause as many are ready as were made ahead."""
 
-    def __init__(self, clock, load, startup=3.0, prefetch=2):
-        self.clock, self.load, self.startup, self.prefetch = clock, load, startup, prefetch
+    def __init__(self, clock, load, startup=3.0, prefetch=2, handover=0.0):
+        self.clock, self.load, self.startup, self.prefetch, self.handover = clock, load, startup, prefetch, handover
         self.closed = []
 
     def __call__(self, make_feed, num_workers, options):
@@ -170,11 +175,15 @@ class Scripted:
             yield "batch"
             for _ in range(num_workers * self.prefetch):
                 yield "batch"
-            while True:  # in bursts: one wait, then num_workers batches at once
+            while not self.clock.pauses:  # in bursts: one wait, then num_workers batches at once
                 self.clock.pass_by(self.load(num_workers) * max(1, num_workers))
                 for _ in range(max(1, num_workers)):
                     yield "batch"
+            for _ in range(num_workers * self.prefetch):
+                self.clock.pass_by(self.handover)
+                yield "batch"
         finally:
+            self.clock.pauses.clear()
             self.closed.append(num_workers)
 
 
@@ -200,6 +209,15 @@ def test_turns_are_measured_without_start_up_and_queue_and_in_whole_rounds(scrip
     assert [row.startup_s for row in found.times] == pytest.approx([0.0, 3.01, 3.01, 3.01, 3.01], abs=0.02)
     assert all(row.num_turns % max(1, row.num_workers) == 0 for row in found.times)
     assert batches.closed == [0, 0, 1, 2, 3, 4]  # the floor's batch first
+
+
+def test_hand_over_is_timed_with_a_full_queue_and_only_where_that_is_soon_full(scripted):
+    _, step = scripted(lambda w: 0.030 / max(1, w), 0.010, handover=0.002)
+    found = tune_workers(Drawing(), step, batch_size=4, seconds=60, max_workers=2)
+    assert [row.handover_ms for row in found.times] == pytest.approx([0.0, 2.0, 2.0])
+    _, step = scripted(lambda w: 0.5, 0.010, handover=0.002)
+    found = tune_workers(Drawing(), step, batch_size=4, seconds=60, max_workers=1)
+    assert [row.handover_ms for row in found.times] == [0.0, 0.0]
 
 
 def test_the_floor_is_the_median_without_the_first_step(scripted):

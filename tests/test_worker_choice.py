@@ -94,6 +94,15 @@ def test_the_verdict_compares_the_turn_with_the_step_alone(turn, wait, verdict, 
 
 
 @pytest.mark.parametrize(
+    "handover, verdict",
+    [(0.0, "data-bound"), (5.0, "data-bound"), (6.0, "hand-over-bound"), (7.7, "hand-over-bound")],  # 16 * 1.1 = 17.6
+)
+def test_getting_a_ready_batch_over_is_no_lack_of_data(handover, verdict):
+    times = [WorkerTimes(0, 40.0), WorkerTimes(1, 17.6, 7.7, handover_ms=handover)]
+    assert choose_workers(times, 10.0).verdict == verdict
+
+
+@pytest.mark.parametrize(
     "turns, startup, batches",
     [([30.0, 10.0], 0.1, 5), ([30.0, 10.0], 0.101, 6), ([30.0, 20.0], 3.0, 300), ([10.0, 10.0], 3.0, None)],
 )
@@ -125,16 +134,16 @@ def test_tables_that_say_nothing_are_refused(times, floor, said):
 
 
 def tuning():
-    times = (WorkerTimes(0, 40.0, 30.0), WorkerTimes(1, 31.0, 20.5, 0.05), WorkerTimes(2, 15.0, 5.0, 0.06))
+    times = (WorkerTimes(0, 40.0, 30.0), WorkerTimes(1, 31.0, 20.5, 0.05), WorkerTimes(2, 15.0, 5.0, 0.06, 9, 1.5))
     return Tuning(choose_workers(times, 10.0), times, 10.0, "the 3 seconds would not have lasted for 3", 2.5)
 
 
 def test_a_tuning_prints_as_a_table_with_its_verdict():
     assert str(tuning()).splitlines() == [
-        "workers  turn ms  wait ms  wait share  start-up s",
-        "      0    40.00    30.00         75%        0.00",
-        "      1    31.00    20.50         66%        0.05",
-        "      2    15.00     5.00         33%        0.06  <- chosen",
+        "workers  turn ms  wait ms  wait share  hand-over ms  start-up s",
+        "      0    40.00    30.00         75%          0.00        0.00",
+        "      1    31.00    20.50         66%          0.00        0.05",
+        "      2    15.00     5.00         33%          1.50        0.06  <- chosen",
         "   none    10.00     step alone, the floor",
         "",
         "2 workers: a turn takes 15 ms, with 0 workers 40 ms; larger numbers were not measured.",

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 
@@ -19,7 +20,7 @@ from course_utils.loaders import ResumableLoader
 from course_utils.randomness import keyed_uniform
 from course_utils.sampling import EpochBatches
 from course_utils.training_loop import Trainer
-from tests.conftest import make_tiny_model
+from tests.conftest import held, make_tiny_model
 from tests.notebook_tools import ROOT
 
 pytestmark = [
@@ -88,6 +89,18 @@ def nothing_is_left_behind():
     if workers_alive():
         gc.collect()  # a traceback's cycle holds the loader, and persistent workers go with it
     assert workers_alive() == 0
+
+
+def test_what_a_test_leaves_behind_would_be_noticed():
+    before, going = held(), threading.Event()
+    thread = threading.Thread(target=going.wait)
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(30,))
+    child.start(), thread.start()
+    shared = torch.ones(3).share_memory_()
+    found = {kind: len(now - before[kind]) for kind, now in held().items()}
+    going.set(), thread.join(), child.kill(), child.join(), child.close()
+    assert found["children"] == found["threads"] == 1 and shared.sum() == 3
+    assert found["shared memory"] == (1 if sys.platform == "linux" else 0)
 
 
 FORKED = [
