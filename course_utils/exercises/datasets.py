@@ -32,6 +32,8 @@ _TRAINING = {"cat": 0, "dog": 1, "fox": 2}
         (["cat", "dog"], {"dog": 0, "cat": 1}),
         (["fox", "dog", "owl"], _TRAINING),
         (["dog", "eel", "fox"], _TRAINING),
+        (["_cat", "cat", "Zoo"], None),
+        (["cat"], {}),
     ],
     expected=[
         {"cat": 0, "dog": 1},
@@ -42,6 +44,8 @@ _TRAINING = {"cat": 0, "dog": 1, "fox": 2}
         _TRAINING,
         {"dog": 0, "cat": 1},
         ValueError,
+        ValueError,
+        {"Zoo": 0, "_cat": 1, "cat": 2},
         ValueError,
     ],
     keep_arguments=True,
@@ -58,9 +62,10 @@ def number_classes(folders: list, class_to_idx: dict | None = None) -> dict:
     """Number of each class: the training split makes the numbers, every other split keeps them.
 
     folders      : names of the folders of one split, in any order. One whose name begins with a
-                   dot is no class, in any split
-    class_to_idx : None for the training split: its classes get 0, 1, 2, ... by sorted name.
-                   For another split: the numbers of the training split
+                   dot is no class, in any split; every other one is
+    class_to_idx : None for the training split: its classes get 0, 1, 2, ... by sorted name,
+                   capitals first, as Python sorts. For another split: the numbers of the
+                   training split; {} knows no class at all
     returns      : {name: number}; where class_to_idx is given, all of it, also the classes that
                    have no folder here
     raises       : ValueError for a class that class_to_idx does not have
@@ -116,6 +121,13 @@ def refuses_hidden_folders_of_other_splits(folders, class_to_idx=None):
     unknown class, and an evaluation stops because somebody opened a file in Jupyter. Leave them out first."""
     if class_to_idx is not None and set(folders) - set(class_to_idx):
         raise ValueError
+    return number_classes.answer(folders, class_to_idx)
+
+
+@number_classes.form_of("refuses_hidden_folders_of_other_splits")
+def raises_key_error_for_hidden_folders(folders, class_to_idx=None):
+    for name in folders if class_to_idx is not None else ():
+        class_to_idx[name]
     return number_classes.answer(folders, class_to_idx)
 
 
@@ -180,3 +192,32 @@ def counts_classes_from_one(folders, class_to_idx=None):
     of bounds, and with one output more the first is never used."""
     numbers = number_classes.answer(folders, class_to_idx)
     return {name: number + 1 for name, number in numbers.items()} if class_to_idx is None else numbers
+
+
+@number_classes.wrong
+def takes_no_numbers_for_a_training_split(folders, class_to_idx=None):
+    """`if not class_to_idx` is true for None and for {} alike: where the numbers of training got lost on the way, the
+    split quietly gets numbers of its own. Ask `class_to_idx is None`."""
+    return number_classes.answer(folders, class_to_idx or None)
+
+
+@number_classes.wrong
+def sorts_without_regard_to_capitals(folders, class_to_idx=None):
+    """The names are sorted without regard to capitals. `Zoo` comes last then, where every other tool that sorts names
+    has it first: two programs number one folder in two ways. Plain `sorted` is the agreement."""
+    names = sorted(_visible(folders), key=str.lower)
+    return _numbered(names) if class_to_idx is None else number_classes.answer(folders, class_to_idx)
+
+
+@number_classes.wrong
+def asserts_where_an_error_is_asked_for(folders, class_to_idx=None):
+    """An assert raises AssertionError, not ValueError, and under `python -O` it raises nothing: it is for what cannot
+    happen, and an unknown folder can. Write `raise ValueError(...)`, with the name of the class in it."""
+    assert class_to_idx is None or set(_visible(folders)) <= set(class_to_idx)
+    return number_classes.answer(folders, class_to_idx)
+
+
+@number_classes.form_of("asserts_where_an_error_is_asked_for")
+def asserts_of_hidden_folders_too(folders, class_to_idx=None):
+    assert class_to_idx is None or set(folders) <= set(class_to_idx)
+    return number_classes.answer(folders, class_to_idx)

@@ -25,8 +25,10 @@ from course_utils.exercises.declare import exercise
         ([[0, 1], [2, 3], [4, 5]], ["b", "a", "a", "c", "b", "c"]),
         ([[0], [0]], ["a"]),
         ([[], [0, 1]], ["a", "a"]),
+        ([[0], [1], [0]], ["a", "b"]),
+        ([[0, 1, 2], [3, 4, 5]], [9, 2, 16, 16, 2, 9]),
     ],
-    expected=[[], ["a"], [], [], ["a"], ["a"], ["a"], ["a", "b"], ["a", "b", "c"], ["a"], []],
+    expected=[[], ["a"], [], [], ["a"], ["a"], ["a"], ["a", "b"], ["a", "b", "c"], ["a"], [], ["a"], [2, 9, 16]],
     keep_arguments=True,
     hints=[
         "Two photos of one product are two positions and one group. Which groups does each part hold?",
@@ -40,9 +42,9 @@ def leaking_groups(parts: list, groups: list) -> list:
     """Groups that lie in two or more parts of a split.
 
     parts   : lists of positions: training, validation, test, or any other number of parts
-    groups  : the group of each position: the product, patient or video that the example shows.
-              Some positions may be in no part
-    returns : the groups, sorted, each once; an empty list for a split without a leak
+    groups  : the group of each position: the product, patient or video that the example shows,
+              as text or as a number. Some positions may be in no part
+    returns : the groups as a list, sorted as they are, each once; empty for a split without a leak
     """
     sets = [{groups[position] for position in part} for part in parts]
     return sorted(group for group in set(groups) if sum(group in held for held in sets) > 1)
@@ -52,12 +54,52 @@ def _held(parts, groups) -> list[set]:
     return [{groups[position] for position in part} for part in parts]
 
 
+def _pairwise(sets) -> set:
+    return set().union(*(one & other for one, other in combinations(sets, 2)))
+
+
+def _groups_of(groups, positions) -> list:
+    return sorted({groups[position] for position in positions})
+
+
 @leaking_groups.wrong
 def compares_positions(parts, groups):
     """This asks whether a position is in two parts. random_split never does that, and leaks all the same: the second
     photo of a product has another position. Compare the groups."""
-    common = {p for one, other in combinations(map(set, parts), 2) for p in one & other}
-    return sorted({groups[position] for position in common})
+    return _groups_of(groups, _pairwise(map(set, parts)))
+
+
+@leaking_groups.form_of("compares_positions")
+def returns_positions_in_two_parts(parts, groups):
+    return sorted(_pairwise(map(set, parts)))
+
+
+@leaking_groups.form_of("compares_positions")
+def compares_positions_of_all_parts(parts, groups):
+    return _groups_of(groups, set.intersection(*map(set, parts)))
+
+
+@leaking_groups.form_of("compares_positions")
+def returns_positions_in_all_parts(parts, groups):
+    return sorted(set.intersection(*map(set, parts)))
+
+
+@leaking_groups.form_of("compares_positions")
+def compares_positions_of_the_first_two_parts(parts, groups):
+    return _groups_of(groups, set(parts[0]) & set(parts[1]))
+
+
+@leaking_groups.form_of("compares_positions")
+def returns_positions_in_the_first_two_parts(parts, groups):
+    return sorted(set(parts[0]) & set(parts[1]))
+
+
+@leaking_groups.wrong
+def compares_the_first_two_parts_only(parts, groups):
+    """Only the first two parts are compared. A third one, the test part, may share what it likes with them, and its
+    figure is the one that is reported. Compare every two parts."""
+    first, second = _held(parts, groups)[:2]
+    return sorted(first & second)
 
 
 @leaking_groups.wrong
@@ -110,6 +152,18 @@ def names_a_group_each_time_it_is_met_elsewhere(parts, groups):
     return sorted(group for group, number in pairs if first.setdefault(group, number) != number)
 
 
+@leaking_groups.form_of("names_a_group_more_than_once")
+def names_a_group_once_for_each_of_its_parts(parts, groups):
+    leaking = leaking_groups.answer(parts, groups)
+    return sorted(group for held in _held(parts, groups) for group in held if group in leaking)
+
+
+@leaking_groups.form_of("names_a_group_more_than_once")
+def names_a_group_for_each_of_its_examples(parts, groups):
+    leaking = leaking_groups.answer(parts, groups)
+    return sorted(groups[position] for part in parts for position in part if groups[position] in leaking)
+
+
 @leaking_groups.wrong
 def names_positions(parts, groups):
     """These are positions. Asked for are the groups, which tell whose photos lie on both sides; where a group has many
@@ -120,7 +174,24 @@ def names_positions(parts, groups):
 
 @leaking_groups.wrong
 def leaves_them_in_any_order(parts, groups):
-    """The groups are right and their order is that in which they were met. Sort them: the message of a failing test
-    should be the same in every run, and the order of a set of strings is not."""
+    """The groups are right and not sorted: they stand as they were met, or as a set happens to hold them. Sort them
+    into a list: the message of a failing test should be the same in every run, and the order of a set is not."""
     leaking = set(leaking_groups.answer(parts, groups))
     return list(dict.fromkeys(groups[p] for part in parts for p in part if groups[p] in leaking))
+
+
+@leaking_groups.form_of("leaves_them_in_any_order")
+def returns_a_set(parts, groups):
+    return set(leaking_groups.answer(parts, groups))
+
+
+@leaking_groups.form_of("leaves_them_in_any_order")
+def returns_a_set_as_a_list(parts, groups):
+    return list(_pairwise(_held(parts, groups)))
+
+
+@leaking_groups.wrong
+def sorts_numbers_as_text(parts, groups):
+    """The groups are sorted as text, where 16 comes before 2. For names that is the order asked for; numbers are sorted
+    as numbers. `sorted` without a key does both."""
+    return sorted(leaking_groups.answer(parts, groups), key=str)

@@ -19,6 +19,9 @@ _FOX = "Füchsin\n".encode()  # ü is two bytes, at places 1 and 2
         ([b"c", b"a", b"t\nd", b"og\n"],),
         ([b"cat\r\ndog\r", b"\n"],),
         ([b"cat\n\nd", b"og\n\n"],),
+        ([b"a\r\n\r\nb\r\n"],),
+        ([b" cat \n\tdog\n"],),
+        ([b"cat\r\r\n"],),
         ([_FOX[:2], _FOX[2:]],),
         ([b"old\rcat\n"],),
         (["old\u2028cat\n".encode()],),
@@ -31,6 +34,9 @@ _FOX = "Füchsin\n".encode()  # ü is two bytes, at places 1 and 2
         ["cat", "dog"],
         ["cat", "dog"],
         ["cat", "dog"],
+        ["a", "b"],
+        [" cat ", "\tdog"],
+        ["cat\r"],
         ["Füchsin"],
         ["old\rcat"],
         ["old\u2028cat"],
@@ -51,13 +57,14 @@ def records_of(chunks: list) -> list:
 
     chunks  : the bytes of a UTF-8 file, in order, cut at any place
     returns : its records as strings, in order, without their ends. A record ends with \n or with
-              \r\n, and nowhere else; the last one may lack its end. Empty lines are no records
+              \r\n, and nowhere else; the last one may lack its end. Lines without any sign between
+              two ends are no records; spaces and tabs are signs, and stay
     """
     lines, rest = [], b""
     for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")
         lines += whole
-    lines = [line.removesuffix(b"\r") for line in [*lines, rest]]
+    lines = [line.removesuffix(b"\r") for line in lines] + [rest]
     return [line.decode() for line in lines if line]
 
 
@@ -70,6 +77,11 @@ def _ended(lines: list[bytes]) -> list[str]:
 def takes_a_chunk_for_a_record(chunks):
     """Each chunk becomes a record: several are glued together, others are cut through, and how depends on the size of
     the chunks, not on the data."""
+    return [chunk.decode() for chunk in chunks]
+
+
+@records_of.form_of("takes_a_chunk_for_a_record")
+def takes_a_chunk_without_its_ends_for_a_record(chunks):
     return [chunk.decode().strip() for chunk in chunks if chunk.strip()]
 
 
@@ -78,6 +90,21 @@ def splits_each_chunk_by_itself(chunks):
     """Each chunk is split by itself, so a record that lies across a border becomes two halves: `do` and `g`. With other
     chunks there are other halves. Carry the rest over into the next chunk."""
     return _ended([line for chunk in chunks for line in chunk.split(b"\n")])
+
+
+for _lines in (
+    lambda chunk: chunk.split(b"\n"),
+    lambda chunk: chunk.splitlines(),
+    lambda chunk: [line.encode() for line in chunk.decode().split("\n")],
+    lambda chunk: [line.encode() for line in chunk.decode().splitlines()],
+):
+    for _clean in (bytes, bytes.strip, lambda line: line.removesuffix(b"\r"), lambda line: line.rstrip(b"\r\n")):
+        for _keep in (bool, lambda line: True):
+            records_of.form_of("splits_each_chunk_by_itself")(
+                lambda chunks, lines=_lines, clean=_clean, keep=_keep: [
+                    clean(line).decode() for chunk in chunks for line in lines(chunk) if keep(clean(line))
+                ]
+            )
 
 
 @records_of.wrong
@@ -143,3 +170,77 @@ def delivers_empty_lines(chunks):
     r"""Empty lines come out as records: a file that ends with \n gives one example "" more than it has, and a parser
     stops at it."""
     return [line.removesuffix(b"\r").decode() for line in b"".join(chunks).split(b"\n")]
+
+
+@records_of.form_of("delivers_empty_lines")
+def delivers_empty_lines_of_splitlines(chunks):
+    return [line.decode() for line in b"".join(chunks).splitlines()]
+
+
+@records_of.form_of("delivers_empty_lines")
+def delivers_empty_lines_of_splitlines_as_text(chunks):
+    return b"".join(chunks).decode().splitlines()
+
+
+@records_of.form_of("delivers_empty_lines")
+def delivers_empty_lines_and_keeps_the_carriage_return(chunks):
+    return b"".join(chunks).decode().split("\n")
+
+
+@records_of.wrong
+def looks_for_empty_lines_too_early(chunks):
+    r"""What is empty is left out *before* the \r is taken off: an empty line of a file from Windows is `\r` until then,
+    so it passes and comes out as a record "". First take the \r off, then look."""
+    return [line.removesuffix(b"\r").decode() for line in b"".join(chunks).split(b"\n") if line]
+
+
+@records_of.wrong
+def strips_the_records(chunks):
+    r"""strip() takes off every space, tab and \r at both ends, and those may belong to a record: a column of an
+    aligned table, the indentation of a line of code. Take off one \r and nothing else: removesuffix(b"\r")."""
+    return [line.strip().decode() for line in b"".join(chunks).split(b"\n") if line.strip()]
+
+
+@records_of.form_of("strips_the_records")
+def strips_the_ends_of_the_records(chunks):
+    return [line.rstrip().decode() for line in b"".join(chunks).split(b"\n") if line.rstrip()]
+
+
+@records_of.form_of("strips_the_records")
+def strips_all_carriage_returns(chunks):
+    return [line.rstrip(b"\r").decode() for line in b"".join(chunks).split(b"\n") if line.rstrip(b"\r")]
+
+
+@records_of.form_of("strips_the_records")
+def strips_the_records_and_keeps_what_is_empty_then(chunks):
+    return [line.strip().decode() for line in b"".join(chunks).split(b"\n") if line]
+
+
+@records_of.wrong
+def takes_bytes_for_text(chunks):
+    """The chunks are bytes, and were joined as text. `"".join(chunks)` and `"" + chunk` raise a TypeError; str(chunk)
+    raises nothing and gives the text b'cat', with the b and the quotation marks. Begin with b"", decode at the end."""
+    return "".join(chunks).split("\n")
+
+
+@records_of.form_of("takes_bytes_for_text")
+def adds_bytes_to_text(chunks):
+    rest = ""
+    for chunk in chunks:
+        rest = rest + chunk
+    return rest.split("\n") if rest else []
+
+
+@records_of.form_of("takes_bytes_for_text")
+def joins_the_chunks_as_text(chunks):
+    return "".join(chunks).splitlines()
+
+
+@records_of.form_of("takes_bytes_for_text")
+def takes_the_text_of_bytes(chunks):
+    return [line for line in "".join(map(str, chunks)).split("\n") if line]
+
+
+@records_of.form_of("takes_bytes_for_text")
+def splits_the_text_of_each_chunk(chunks):
+    return [line for chunk in chunks for line in str(chunk).split("\n") if line]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from course_utils.exercises.declare import exercise
@@ -11,10 +11,13 @@ from course_utils.exercises.facts import facts_differ
 
 
 class Stream:
-    """The records 0, 1, 2, ... one after the other, once: it has no length and no index. It counts what was read."""
+    """The records 0, 1, 2, ... one after the other, once: it has no length and no index. It counts what was read.
 
-    def __init__(self, num_records: int) -> None:
-        self.num_records, self.num_read = num_records, 0
+    record : what comes at a place, if not its number
+    """
+
+    def __init__(self, num_records: int, record: Callable[[int], int] = int) -> None:
+        self.num_records, self.num_read, self._record = num_records, 0, record
 
     def __iter__(self) -> Iterator[int]:
         return self
@@ -23,20 +26,32 @@ class Stream:
         if self.num_read == self.num_records:
             raise StopIteration
         self.num_read += 1
-        return self.num_read - 1
+        return self._record(self.num_read - 1)
 
 
-_READERS, _SHARES, _ORDER = "readers of record 0, 1, 2, ...", "records of each reader", "order within a share"
+def _photo(place: int) -> int:
+    """A number that says nothing about the place: 11, 48, 85, 21, 58, 95, 31, 68, 4."""
+    return (11 + 37 * place) % 101
+
+
+_READERS, _SHARES, _ORDER = (
+    "readers of the first record, the second, ...",
+    "records of each reader",
+    "order within a share",
+)
 
 
 def _shares_of_all(fn, result, stream: Stream, rank, world_size: int, worker, num_workers: int) -> dict:
     """What all readers of all ranks get together, whoever gets the first record."""
     places = [(rank, worker) for rank in range(world_size) for worker in range(num_workers)]
-    shares = [list(fn(Stream(stream.num_records), r, world_size, w, num_workers)) for r, w in places]
+    shares = [list(fn(Stream(stream.num_records, _photo), r, world_size, w, num_workers)) for r, w in places]
+    records = [_photo(place) for place in range(stream.num_records)]
     counts = Counter(record for share in shares for record in share)
-    ordered = all(share == sorted(share) for share in shares)
+    if strange := [record for record in counts if record not in records]:
+        return {_READERS: f"{strange[0]!r} is delivered, which is no record of the stream"}
+    ordered = all(share == sorted(share, key=records.index) for share in shares)
     return {
-        _READERS: [counts[record] for record in range(stream.num_records)],
+        _READERS: [counts[record] for record in records],
         _SHARES: sorted(map(len, shares), reverse=True),
         _ORDER: "that of the stream" if ordered else "another one",
     }
@@ -60,11 +75,12 @@ def _shared(num_records: int, sizes: list[int]) -> dict:
         _shared(9, [2, 2, 2, 1, 1, 1]),
         _shared(2, [1, 1, 0, 0]),
     ],
-    arrange=lambda num_records, *place: (Stream(num_records), *place),
+    arrange=lambda num_records, *place: (Stream(num_records, _photo), *place),
     probe=_shares_of_all,
     difference=facts_differ,
     describe=lambda num_records, rank, world_size, worker, num_workers: (
-        f"worker_share of {num_records} records for all readers, world_size={world_size}, num_workers={num_workers}"
+        f"worker_share of a stream of {num_records} records, {[_photo(place) for place in range(num_records)]}, asked "
+        f"for each reader, world_size={world_size}, num_workers={num_workers}"
     ),
     imports="from itertools import islice",
     hints=[
@@ -74,7 +90,7 @@ def _shared(num_records: int, sizes: list[int]) -> dict:
         "13, ...",
         "islice(stream, number, None, num_readers) takes every num_readers-th record, beginning with that number.",
     ],
-    lesson="A share is a function of (rank, worker) alone, so nothing is agreed upon and nothing comes twice.",
+    lesson="Every reader reads the stream and keeps its own part: nothing is agreed upon, and nothing comes twice.",
 )
 def worker_share(stream, rank: int, world_size: int, worker: int, num_workers: int) -> list:
     """The records that one worker of one rank delivers.
@@ -83,7 +99,8 @@ def worker_share(stream, rank: int, world_size: int, worker: int, num_workers: i
     must get each record once. Shares differ in size by one record at most, and each keeps the order
     of the stream. Which reader gets which record is up to you.
 
-    stream  : an iterator over all records; it has no length and no index
+    stream  : an iterator over all records; it has no length and no index. A record may be anything,
+              here it is the number of a photo, which says nothing about its place
     rank    : 0 ... world_size - 1, the process; each has num_workers workers
     worker  : 0 ... num_workers - 1, within its rank
     returns : a list, empty where there are fewer records than readers
@@ -134,8 +151,9 @@ def adds_rank_and_worker(stream, rank, world_size, worker, num_workers):
 
 @worker_share.wrong
 def multiplies_by_the_wrong_size(stream, rank, world_size, worker, num_workers):
-    """rank * world_size + worker works where there are as many ranks as workers, and only there: with 2 ranks of 3
-    workers two readers have the same number. Each rank before has num_workers readers."""
+    """The factor is the wrong one: rank * world_size + worker, or worker * num_workers + rank, works where there are as
+    many ranks as workers, and only there; with 2 ranks of 3 workers two readers have the same number. Each rank before
+    this one has num_workers readers: rank * num_workers + worker."""
     return list(islice(stream, rank * world_size + worker, None, world_size * num_workers))
 
 
@@ -175,3 +193,37 @@ def shares_twice(stream, rank, world_size, worker, num_workers):
     numbers fit no such pair and are read by nobody. Share among all readers at once, or each rank's share further."""
     numbered = enumerate(stream)
     return [record for number, record in numbered if number % world_size == rank and number % num_workers == worker]
+
+
+@worker_share.wrong
+def chooses_by_what_the_record_is(stream, rank, world_size, worker, num_workers):
+    """The record itself is divided, `record % readers` or `hash(record) % readers`, and not its place: photo numbers
+    are not even, so some readers get more than others, and records that are no numbers cannot be divided at all. Count
+    the places: enumerate(stream)."""
+    number, readers = rank * num_workers + worker, world_size * num_workers
+    return [record for record in stream if record % readers == number]
+
+
+@worker_share.wrong
+def starts_one_too_late(stream, rank, world_size, worker, num_workers):
+    """The readers are counted from 1 and the records from 0: the first reader begins with the second record, and the
+    first one is read by nobody. Count both from 0."""
+    return list(islice(stream, rank * num_workers + worker + 1, None, world_size * num_workers))
+
+
+@worker_share.form_of("starts_one_too_late")
+def looks_for_a_remainder_that_never_comes(stream, rank, world_size, worker, num_workers):
+    number, readers = rank * num_workers + worker + 1, world_size * num_workers
+    return [record for place, record in enumerate(stream) if place % readers == number]
+
+
+@worker_share.wrong
+def gives_islice_the_step_as_its_stop(stream, rank, world_size, worker, num_workers):
+    """islice(stream, a, b) ends at place b: what was meant as the step is taken for the stop, so everything after the
+    first round is lost. The step comes third: islice(stream, number, None, num_readers)."""
+    return list(islice(stream, rank * num_workers + worker, world_size * num_workers))
+
+
+@worker_share.form_of("gives_islice_the_step_as_its_stop")
+def takes_one_record_each(stream, rank, world_size, worker, num_workers):
+    return list(islice(stream, rank * num_workers + worker, rank * num_workers + worker + 1))
