@@ -461,7 +461,7 @@ def test_a_result_that_cannot_be_observed_is_told_with_its_reason():
         return {"lr": num}
 
     status, text = _words(lambda num: {"rate": num}, groups)
-    assert status == "wrong" and "cannot be used: KeyError: 'lr'" in text
+    assert status == "wrong" and "the result {'rate': 2} is not of the kind that the task asks for (KeyError: 'lr')" in text
     assert "returned None" in _words(lambda num: print(num), groups)[1]
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from collections.abc import Iterator, Mapping, Set
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
 from fractions import Fraction
 from itertools import chain
 from typing import Any
@@ -19,13 +20,31 @@ from course_utils.exercises.wording import kind, short
 REL, ABS = 1e-5, 1e-7
 
 
-def difference(expected: Any, got: Any, *, rel: float = REL, abs_: float = ABS) -> str | None:
+def difference(
+    expected: Any, got: Any, *, rel: float = REL, abs_: float = ABS, parts: Sequence[str] = ()
+) -> str | None:
     """`None` if the two agree, else the first difference in words.
 
     rel, abs_ : tolerances of inexact numbers; widened to four units in the last place of a coarser dtype. Integers,
                 booleans and strings must be equal.
+    parts     : names of the places of an expected tuple, which are told in place of "at [0]"
     """
+    if parts and isinstance(expected, tuple):
+        return _parts_differ(expected, got, rel, abs_, parts)
     return _difference(expected, got, rel, abs_, "")
+
+
+def _parts_differ(expected: tuple, got: Any, rel: float, abs_: float, parts: Sequence[str]) -> str | None:
+    """Several results in one tuple: "the epoch: expected 1, got 0", or that one of them is all that came."""
+    whole = isinstance(got, (list, tuple)) and len(got) == len(parts)
+    if not whole or _word(got[0]) != _word(expected[0]):
+        return f"expected a tuple ({', '.join(parts)}), got {kind(got)}: {short(got)}"
+    found = (_difference(e, g, rel, abs_, "") for e, g in zip(expected, got, strict=True))
+    return _first(f"{part}: {text}" if text else None for part, text in zip(parts, found, strict=True))
+
+
+def _word(value: Any) -> str:
+    return kind(as_number(value)).split(" of ")[0]
 
 
 def _difference(expected: Any, got: Any, rel: float, abs_: float, where: str) -> str | None:
@@ -125,7 +144,16 @@ def _sequence(expected: Any, got: Any, rel: float, abs_: float, where: str) -> s
         lengths = f"{_at(where)}expected length {len(expected)}, got length {len(got)}"
         return f"{lengths}: {_values_differ(expected, got, '')}"
     pairs = enumerate(zip(expected, got, strict=True))
-    return _first(_difference(e, g, rel, abs_, f"{where}[{i}]") for i, (e, g) in pairs)
+    found = _first(_difference(e, g, rel, abs_, f"{where}[{i}]") for i, (e, g) in pairs)
+    if found and _same_in_another_order(expected, got):
+        return f"{_at(where)}the same in another order: {_values_differ(expected, got, '')}"
+    return found
+
+
+def _same_in_another_order(expected: list | tuple, got: list | tuple) -> bool:
+    """Of names and whole numbers only, where being equal needs no tolerance."""
+    plain = all(isinstance(value, (str, int)) for value in chain(expected, got))
+    return plain and Counter(expected) == Counter(got)
 
 
 def _mapping(expected: Mapping, got: Any, rel: float, abs_: float, where: str) -> str | None:

@@ -49,6 +49,7 @@ class Exercise:
                    another seed, for every rank), so that any sound answer is accepted and not one form of it
     describe     : `describe(*case)` words a case; by default the call with its arguments
     difference   : `difference(expected, got)` gives None or words; by default that of `compare`, with `rel` and `abs_`
+    parts        : where the answer returns a tuple, the names of its places, for the messages: ("the epoch", ...)
     keep_arguments : True where changing an argument is a mistake (a copy protects the case in any event)
     seconds      : wall time for all cases together
     lesson       : one sentence that a right answer has earned
@@ -69,6 +70,7 @@ class Exercise:
     probe: Callable | None = None
     describe: Callable | None = None
     difference: Callable[[Any, Any], str | None] | None = None
+    parts: Sequence[str] = ()
     rel: float = compare.REL
     abs_: float = compare.ABS
     keep_arguments: bool = False
@@ -79,7 +81,8 @@ class Exercise:
     other_forms: dict[str, list[Callable]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.difference = self.difference or functools.partial(compare.difference, rel=self.rel, abs_=self.abs_)
+        tolerances = {"rel": self.rel, "abs_": self.abs_, "parts": self.parts}
+        self.difference = self.difference or functools.partial(compare.difference, **tolerances)
 
     @property
     def name(self) -> str:

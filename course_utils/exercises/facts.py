@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from types import CodeType
 
 import numpy
 import torch
@@ -16,6 +17,16 @@ from course_utils.exercises.isolation import SEED
 from course_utils.exercises.wording import short
 
 LEFT_ALONE = "left alone"  # what `moved_generators` says of an answer that draws from generators of its own
+
+
+class Said(str):
+    """A fact in a few words, which are compared, and its details, which are shown: two generators that moved are one
+    mistake, and so are two records that never came, whichever they are."""
+
+    def __new__(cls, words: str, details: str) -> Said:
+        said = super().__new__(cls, words)
+        said.details = details
+        return said
 
 
 def facts_differ(expected: dict, got: dict) -> str | None:
@@ -27,7 +38,7 @@ def facts_differ(expected: dict, got: dict) -> str | None:
 
 
 def _said(value: object) -> str:
-    return value if isinstance(value, str) else short(value)
+    return value.details if isinstance(value, Said) else value if isinstance(value, str) else short(value)
 
 
 def times_each(wanted: Sequence, given: Iterable) -> str:
@@ -58,3 +69,50 @@ def moved_generators() -> str:
 def _same_numpy_state() -> bool:
     now, then = numpy.random.get_state(), numpy.random.RandomState(SEED).get_state()
     return now[2] == then[2] and bool((now[1] == then[1]).all())
+
+
+def use_of_generators(call: Callable[[], object]) -> str:
+    """How `call` uses the global generators: LEFT_ALONE, "drawn from" or "seeded", with the details of `Said`.
+
+    It is called twice, with the generators in two states. Who seeds them leaves one state behind, who draws leaves two;
+    a call that remembers its first result draws nothing the second time, and has not seeded either.
+    """
+    first, second = [(_seeded(seed), _called(call)) for seed in (SEED, SEED + 1)]
+    states = dict(zip(_NAMES, zip(*first, *second, strict=True), strict=True))
+    moved = [name for name, (before, after, *others) in states.items() if before != after or others[0] != others[1]]
+    seeded = [name for name, (_, after, _, after_others) in states.items() if after == after_others]
+    _seeded(SEED)
+    if not moved:
+        return LEFT_ALONE
+    return Said("seeded", f"{_all(seeded)} seeded") if seeded else Said("drawn from", f"{_all(moved)} drawn from")
+
+
+_NAMES = ("Python's", "torch's", "NumPy's")
+
+
+def _all(names: list[str]) -> str:
+    return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'}"
+
+
+def _states() -> tuple:
+    numpys = numpy.random.get_state()
+    return random.getstate(), torch.get_rng_state().numpy().tobytes(), (numpys[1].tobytes(), numpys[2])
+
+
+def _seeded(seed: int) -> tuple:
+    random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+    numpy.random.seed(seed)
+    return _states()
+
+
+def _called(call: Callable[[], object]) -> tuple:
+    call()
+    return _states()
+
+
+def uses_hash(code: CodeType | None) -> bool:
+    """True where a function, or one inside it, calls hash()."""
+    if code is None:
+        return False
+    return "hash" in code.co_names or any(uses_hash(c) for c in code.co_consts if isinstance(c, CodeType))

@@ -11,7 +11,7 @@ from typing import Any
 from course_utils.exercises.compare import as_number
 from course_utils.exercises.declare import Exercise
 from course_utils.exercises.running import Outcome, is_empty, run_all
-from course_utils.exercises.wording import kind, short
+from course_utils.exercises.wording import kind, short, words_of_error
 
 ORACLE_SECONDS = 60.0
 
@@ -104,13 +104,15 @@ def all_same(
 ) -> bool:
     """Equal outcomes in every case (of those at `places`).
 
-    Two errors must also carry the same text, or any slip would be a named mistake; not so where an error is asked for,
-    because its text is the reader's own.
+    Two errors must also carry the same text, or any slip would be a named mistake. Not so where an error is asked for,
+    nor where one of a type that the exercise asks for elsewhere comes too often: their text is the reader's own.
     """
     right = right_outcomes(exercise)
     places = range(len(wanted)) if places is None else places
+    own_words = {type(outcome.error) for outcome in right if outcome.error is not None}
     return len(wanted) == len(given) and all(
-        same(exercise, w, g) and (right[i].error is not None or str(w.error) == str(g.error))
+        same(exercise, w, g)
+        and (right[i].error is not None or type(g.error) in own_words or str(w.error) == str(g.error))
         for i, w, g in zip(places, wanted, given, strict=True)
     )
 
@@ -185,11 +187,11 @@ def _failure_lines(exercise: Exercise, case: tuple, right: Outcome, given: Outco
         yield f"{call} reaches a NotImplementedError: this branch is still to be written."
     elif given.status == "raised":
         due = f"should raise {type(right.error).__name__}, and " if right.error is not None else ""
-        yield f"{call} {due}raised {type(given.error).__name__}: {given.error}"
+        yield f"{call} {due}raised {words_of_error(given.error)}"
         yield from [given.line] * bool(given.line)
     elif given.status == "unreadable":
-        reason = f"{type(given.error).__name__}: {given.error}"
-        yield f"{call}: what your function returned or left behind cannot be used: {reason}"
+        made = "what your function left behind" if given.returned == "None" else f"the result {short(given.value)}"
+        yield f"{call}: {made} is not of the kind that the task asks for ({words_of_error(given.error)})."
     else:
         yield from _result_lines(exercise, call, right, given)
     yield from _printed(given)

@@ -29,7 +29,7 @@ class Outcome:
     """What one call came to.
 
     status   : "returned", "raised", "unreadable" (`observe` can make nothing of it), "endless" or "not attempted"
-    value    : what is compared; `returned` is the kind of the plain result
+    value    : what is compared, or the plain result where that failed; `returned` is the kind of the plain result
     error    : what was raised; `line` says where in the reader's own code
     changed  : names of the arguments that the call changed, where that is forbidden
     """
@@ -88,7 +88,7 @@ def _run(exercise: Exercise, fn: Callable, case: tuple, seconds: float, expected
 def _call(exercise: Exercise, fn: Callable, arguments: tuple, stage: dict, expected_kind: str | None) -> Any:
     args, kwargs = exercise.bind(arguments)
     result = fn(*args, **kwargs)
-    stage["kind"] = _rough_kind(result)
+    stage["kind"], stage["result"] = _rough_kind(result), result
     if inspect.iscoroutine(result):
         result.close()
     surprising = stage["kind"] != "a value" and expected_kind not in (None, stage["kind"])
@@ -116,7 +116,7 @@ def _failure(exercise: Exercise, fn: Callable, error: BaseException, stage: dict
     if isinstance(error, NotImplementedError) and _raised_in(error, frames):
         return {"status": "not attempted", "error": error}
     status = "raised" if frames or "kind" not in stage else "unreadable"
-    return {"status": status, "error": error, "line": _words_of_line(frames)}
+    return {"status": status, "error": error, "line": _words_of_line(frames), "value": stage.get("result")}
 
 
 def _raised_in(error: BaseException, own_frames: list) -> bool:

@@ -15,7 +15,7 @@ from course_utils.exercises.declare import PLACE, Exercise
 from course_utils.exercises.judging import all_same, judge, mistake_outcomes, right_outcomes, same
 from course_utils.exercises.running import Outcome
 
-LEAST_HINTS, LEAST_WRONG, MOST_WRONG, LEAST_MESSAGE, LONGEST_LINE = 2, 2, 9, 50, 100
+LEAST_HINTS, LEAST_WRONG, MOST_WRONG, LEAST_MESSAGE, LONGEST_LINE = 2, 2, 16, 50, 100
 _DIFFICULTIES = ("easy", "medium", "hard")
 
 
@@ -77,7 +77,7 @@ def _code(exercise: Exercise) -> Iterator[str]:
 
 
 def _mistakes(exercise: Exercise) -> Iterator[str]:
-    """Each named wrong answer is told apart from the right one and from all others, and is judged as itself."""
+    """Each named wrong answer is told apart from the right one and from those of other names, and judged as itself."""
     forms = [(name, fn) for name in exercise.wrong_answers for fn in exercise.forms(name)]
     for name, fn in forms:
         given = mistake_outcomes(exercise, fn)
@@ -85,14 +85,20 @@ def _mistakes(exercise: Exercise) -> Iterator[str]:
             same(exercise, r, g)
             for r, g in itertools.zip_longest(right_outcomes(exercise), given, fillvalue=Outcome("endless"))
         ):
-            yield f"no case tells the wrong answer {fn.__name__} from the right one"
+            yield f"no case tells the wrong answer {_called(fn)} from the right one"
         verdict = judge(exercise, fn)
         if (verdict.status, verdict.mistake) != ("wrong", name):
-            yield f"the wrong answer {fn.__name__} is judged {verdict.status}, mistake {verdict.mistake}"
-    for (_, one), (_, other) in itertools.combinations(forms, 2):
+            yield f"the wrong answer {_called(fn)} is judged {verdict.status}, mistake {verdict.mistake}"
+    for (name, one), (another, other) in itertools.combinations(forms, 2):
+        if name == another:
+            continue
         first, second = mistake_outcomes(exercise, one), mistake_outcomes(exercise, other)
         if all_same(exercise, first, second) or all_same(exercise, second, first):
-            yield f"no case tells the wrong answers {one.__name__} and {other.__name__} apart"
+            yield f"no case tells the wrong answers {_called(one)} and {_called(other)} apart"
+
+
+def _called(fn: Callable) -> str:
+    return getattr(fn, "__name__", str(fn))
 
 
 def _messages(exercise: Exercise) -> Iterator[str]:

@@ -95,3 +95,8 @@ def described_call(fn: Callable, name: str, args: tuple, kwargs: dict) -> str:
     """`warmup_factor(step=0, warmup_steps=4)`: every argument with the name that `fn` gives it."""
     bound = inspect.signature(fn).bind(*args, **kwargs).arguments
     return f"{name}({', '.join(f'{key}={short(value)}' for key, value in bound.items())})"
+
+
+def words_of_error(error: BaseException) -> str:
+    """`KeyError: 'lr'`; an `assert` without a text has none to show."""
+    return f"{type(error).__name__}: {error}" if str(error) else f"{type(error).__name__}, without a text"
