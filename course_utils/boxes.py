@@ -45,6 +45,8 @@ class BoxedPhotos(Dataset):
     root      : a catalogue, made by `make_catalogue`
     transform : (image, target) -> (image, target); v2 transforms take the pair as it is. It may cut a box away: then
                 the target has none
+
+    Photos have different sizes: a transform brings them to one, and `loaders.collate_boxes` makes the batch.
     """
 
     def __init__(self, root: str | Path, transform: Callable | None = None) -> None:
@@ -104,8 +106,3 @@ def join_at(examples: Sequence[Boxed], size: int, middle: Sequence[int], min_vis
 
 def _areas(boxes: torch.Tensor) -> torch.Tensor:
     return (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-
-
-def collate_boxes(examples: Sequence[Boxed]) -> tuple[list[torch.Tensor], list[dict[str, torch.Tensor]]]:
-    """For `collate_fn`: photos of any sizes and targets with any number of boxes, each as a list."""
-    return [image for image, _ in examples], [target for _, target in examples]

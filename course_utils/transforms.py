@@ -15,7 +15,7 @@ from torch.utils.data import Dataset, Subset, default_collate
 
 from course_utils.augmentations import V2Batch, crop_flip
 from course_utils.batches import draws_nothing
-from course_utils.boxes import BoxedPhotos, collate_boxes, mosaic, with_boxes
+from course_utils.boxes import BoxedPhotos, mosaic, with_boxes
 from course_utils.channel_statistics import ChannelStats, channel_stats
 from course_utils.datasets import keyed_examples, run_batch_transform
 from course_utils.images import resize
@@ -30,7 +30,7 @@ from course_utils.reference_model import (
 
 __all__ = [
     "BoxedPhotos", "ChannelStats", "ComposeBatch", "Recognition", "ToFloat", "V2Batch", "channel_stats",
-    "collate_boxes", "crop_flip", "eval_transform", "load_reference_model", "mosaic", "recognition_table",
+    "crop_flip", "eval_transform", "load_reference_model", "mosaic", "recognition_table",
     "reference_photos", "resize", "still_recognised", "train_transform", "with_boxes", "with_transform",
 ]  # fmt: skip
 
