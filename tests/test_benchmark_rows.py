@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from benchmarks.rows import paths, photos
 from benchmarks.timing import memory
@@ -25,6 +27,18 @@ def test_both_pipelines_give_batches_of_one_kind_and_all_labels(tmp_path):
     assert images.shape[1:] == plain[0][0].shape == (3, photos.SIDE, photos.SIDE)
     assert images.dtype == plain[0][0].dtype == torch.float32 and targets.dtype == torch.int64
     assert abs(float(images.mean()) - float(torch.stack([plain[at][0] for at in range(8)]).mean())) < 1
+
+
+def test_both_pipelines_decode_and_resize_to_the_same_pixels_within_one(tmp_path):
+    root = make_catalogue(tmp_path / "photos", num_products=20, seed=0)
+    course = photos.course_photos(root).dataset
+    by_path = {str(course.path(index)): course[index][0] for index in range(len(course))}
+    plain_resize = photos.PlainPhotos(root).transform.transforms[0]
+    assert len(by_path) == len(read_index(root)) > 20
+    for path, image in by_path.items():
+        plain = torch.from_numpy(np.array(plain_resize(Image.open(path).convert("RGB")))).permute(2, 0, 1)
+        assert image.shape == plain.shape == (3, photos.SIDE, photos.SIDE)
+        assert (image.int() - plain.int()).abs().max() <= 1
 
 
 def test_packed_names_are_counted_by_their_arrays_and_a_list_by_its_strings():
