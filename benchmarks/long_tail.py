@@ -49,7 +49,7 @@ ORDERS = {
     "shuffle": "each example once an epoch",
     "sqrt weights": "drawn with replacement, weights 1 / sqrt(examples of the class)",
     "balanced weights": "drawn with replacement by class_balanced_weights: all classes equally often",
-    "undersampling": "as many examples of each class as the smallest has, chosen once; each once an epoch",
+    "one undersample": "as many examples of each class as the smallest has, chosen once; each once an epoch",
     "loss weights": "each example once an epoch; the loss weighs a class by 1 / its examples (mean weight 1)",
 }
 FIGURES = ("mean_recall", "accuracy", "rarest_three")
@@ -98,7 +98,7 @@ def how_of(order: str, targets: torch.Tensor, seed: int) -> dict[str, Any]:
     found: dict[str, dict[str, Any]] = {
         "sqrt weights": {"weights": weights.sqrt()},
         "balanced weights": {"weights": weights},
-        "undersampling": {"indices": undersampled(targets, seed)},
+        "one undersample": {"indices": undersampled(targets, seed)},
     }
     return found.get(order, {})
 

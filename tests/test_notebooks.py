@@ -27,7 +27,13 @@ EXEMPT = {
         "where": "where-facts",
     },
     "02_transforms": {"label-table": "label-facts", "speed": "speed-facts"},
-    "03_sampling": {"labels": "labels-check", "cost": "cost-check"},
+    "03_sampling": {
+        "fine-run": "fine-betrayed",
+        "repair": "buffer-train",
+        "labels": "labels-check",
+        "cost": "uniform",
+        "tail": "tail-facts",
+    },
     "07_schedules": {"fused": "fused-check", "race-run": "race-facts", "when": "when-facts"},
 }
 REQUIRED_CLAIMS = {
