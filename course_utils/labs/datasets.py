@@ -97,6 +97,7 @@ def _still(folder: MessyFolder) -> Still:
     fig, ax = figures.axes(title=title, xlabel="tool", ylabel=f"faults shown, of {len(planted)}")
     ax.bar(list(counts), list(counts.values()), color=figures.RIGHT)
     ax.set_ylim(0, len(planted))
+    ax.set_yticks(range(0, len(planted) + 1, 4))
     each = ", ".join(f"{tool} {count}" for tool, count in counts.items())
     return Still(fig, f"Of {len(planted)} planted faults each tool alone shows: {each}. Together: {together}.")
 
