@@ -12,6 +12,7 @@ from torchvision.transforms import v2
 from course_utils.data import REFERENCE_MODEL
 from course_utils.data.make_reference_model import SHIFT, accuracy, make, save, train_reference_model
 from course_utils.datasets import load_fashion
+from course_utils.randomness import derive_seed
 from course_utils.reference_model import (
     ReferenceCNN,
     draw_photos,
@@ -136,12 +137,16 @@ def test_a_photo_is_a_function_of_seed_item_and_number_in_any_company():
 
 def test_photos_are_cut_as_eval_transform_cuts_them():
     from course_utils.catalogue_photos import draw_photo
-    from course_utils.catalogue_plan import catalogue_items, plan_photos
+    from course_utils.catalogue_plan import CLASSES, catalogue_items, plan_product
 
-    row, drawing = next(iter(plan_photos(10, 0)))
-    whole = draw_photo(catalogue_items()[0][row["item"]], **drawing)
-    cut = v2.Compose([v2.ToImage(), v2.Resize(64), v2.CenterCrop(64), v2.ToPureTensor()])(whole)
-    assert torch.equal((eval_transform(64)(whole) * 255).round(), cut.float())
+    items, shapes = range(8), set()
+    for item, image in zip(items, draw_photos(items, seed=3).images, strict=True):
+        rng, name = random.Random(derive_seed("reference photo", 3, item, 0)), list(CLASSES)[catalogue_items()[1][item]]
+        _, drawing = next(plan_product(0, name, item, rng))
+        whole = draw_photo(catalogue_items()[0][item], **drawing)
+        assert torch.equal((eval_transform(64)(whole) * 255).round(), image.float())
+        shapes.add(whole.width - whole.height)
+    assert min(shapes) < 0 < max(shapes)  # high photos and wide ones
 
 
 # --- what is left of a photo ---
