@@ -18,7 +18,7 @@ def shards(tmp_path):
 
 
 def batches(stream, num_workers, batch_size=4):
-    return [[int(number) for number in batch] for batch in DataLoader(stream, batch_size, num_workers=num_workers)]
+    return [batch.tolist() for batch in DataLoader(stream, batch_size, num_workers=num_workers)]
 
 
 @pytest.mark.parametrize("num_workers, times", [(0, 1), (1, 1), (2, 2)])

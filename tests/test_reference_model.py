@@ -11,7 +11,7 @@ from torchvision.transforms import v2
 
 from course_utils.data import REFERENCE_MODEL
 from course_utils.data.make_reference_model import SHIFT, accuracy, make, save, train_reference_model
-from course_utils.datasets import load_fashion
+from course_utils.datasets import ArrayDataset, load_fashion
 from course_utils.randomness import derive_seed
 from course_utils.reference_model import (
     ReferenceCNN,
@@ -187,6 +187,13 @@ def test_a_black_photo_is_not_recognised_and_the_table_keeps_names_and_order(pho
     rows = recognition_table([("as they are", None), ("black", torch.zeros_like)], photos)
     assert [name for name, _ in rows] == ["as they are", "black"]
     assert rows[0][1] > 0.7 and rows[1][1] == 0.1  # one class for all: a tenth
+
+
+@pytest.mark.parametrize("num_photos, repeats", [(20, 0), (20, -1), (0, 1)])
+def test_without_photos_or_repeats_there_is_nothing_to_ask(photos, num_photos, repeats):
+    some = ArrayDataset(photos.images[:num_photos], photos.targets[:num_photos], classes=photos.classes)
+    with pytest.raises(ValueError, match=f"got {num_photos} photos, repeats={repeats}"):
+        still_recognised(None, some, repeats=repeats)
 
 
 def test_batch_transforms_can_be_asked_too(photos):
