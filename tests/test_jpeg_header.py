@@ -95,6 +95,7 @@ UNUSUAL = {
     "a fill byte": jpeg()[:2] + b"\xff" + jpeg()[2:],
     "a byte between blocks": jpeg()[:2] + COMMENT + b"\x00" + jpeg()[2:],
     "a block too short": jpeg()[:2] + b"\xff\xfe\x00\x01" + jpeg()[2:],
+    "a scan without its block": jpeg().replace(b"\xff\xda\x00\x0c", b"\xff\xda\x00\x00"),
     "a restart before the scan": jpeg()[:2] + b"\xff\xd0" + jpeg()[2:],
     "two frames": jpeg().replace(b"\xff\xc0", block(0xC0, b"\x08\0\x10\0\x18\x01\x01\x11\0") + b"\xff\xc0", 1),
     "no frame": jpeg().replace(b"\xff\xc0", b"\xff\xfe", 1),
