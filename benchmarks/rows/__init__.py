@@ -19,6 +19,7 @@ SUBJECTS = (
     "photos",
     "augment",
     "paths",
+    "resume",
 )
 
 
