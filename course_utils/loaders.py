@@ -56,6 +56,7 @@ class ResumableLoader:
     One iteration is the rest of the present epoch. The position counts a batch when it is handed over; after an
     epoch's last batch it is the next epoch's start. A new iteration ends the one before, and its workers. `key` names
     the batch last handed over. Batches are the same, to the bit, for any number of workers.
+    `source` is what it reads, without a position; `worker_options` are those of its workers.
     """
 
     def __init__(
