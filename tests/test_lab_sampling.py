@@ -122,17 +122,26 @@ def of_the_catalogue(sampler, **how):
     return [reached(draw(*catalogue_labels(), sampler=sampler, seed=seed, **how)) for seed in range(5)]
 
 
-def test_weights_and_twenty_epochs_reach_the_goal_with_every_seed():
-    assert of_the_catalogue("weighted", alpha=1.0, num_epochs=20) == [True] * 5
+LENGTHS = (1, 2, 5, 10, 20, 50)
 
 
-@pytest.mark.parametrize("sampler", [name for name in SAMPLERS if name != "weighted"])
+@pytest.mark.parametrize("num_epochs, yes", [(5, False), (20, True), (50, True)])
+def test_weights_and_twenty_epochs_reach_the_goal_with_every_seed(num_epochs, yes):
+    assert of_the_catalogue("weighted", alpha=1.0, num_epochs=num_epochs) == [yes] * 5
+
+
+@pytest.mark.parametrize("num_epochs, yes", [(20, False), (50, True)])
+def test_undersampling_is_balanced_at_once_and_has_seen_enough_after_fifty_epochs(num_epochs, yes):
+    assert of_the_catalogue("undersampling", num_epochs=num_epochs) == [yes] * 5
+
+
+@pytest.mark.parametrize("sampler", [name for name in SAMPLERS if name not in ("weighted", "undersampling")])
 def test_no_other_sampler_reaches_it_with_any_seed_or_length(sampler):
-    for num_epochs in (1, 2, 5, 10, 20):
+    for num_epochs in LENGTHS:
         assert not any(of_the_catalogue(sampler, num_epochs=num_epochs))
 
 
-@pytest.mark.parametrize("alpha, num_epochs", [(1.0, 1), (1.0, 2), (1.0, 5), (0.75, 20), (1.25, 20), (0.0, 20)])
+@pytest.mark.parametrize("alpha, num_epochs", [(1.0, 1), (1.0, 2), (0.75, 50), (1.25, 50), (0.0, 50)])
 def test_weights_alone_or_another_exponent_do_not(alpha, num_epochs):
     assert not any(of_the_catalogue("weighted", alpha=alpha, num_epochs=num_epochs))
 
@@ -156,7 +165,7 @@ def knob(lab, label):
 def test_each_knob_reaches_the_draw():
     lab = sampler_lab(TARGETS, classes=CLASSES)
     assert lab.result == draw(TARGETS, CLASSES, sampler="shuffle", alpha=0.0)
-    for label, value in [("Sampler", "weighted"), ("Alpha (weighted)", 0.5), ("Epochs drawn", 5), ("Seed", 3)]:
+    for label, value in [("Sampler", "weighted"), ("Exponent (weighted)", 0.5), ("Epochs drawn", 5), ("Seed", 3)]:
         knob(lab, label).value = value
     knob(lab, "Batch size").value = 8
     assert lab.result == drawn("weighted", alpha=0.5, num_epochs=5, seed=3, batch_size=8)
@@ -165,8 +174,9 @@ def test_each_knob_reaches_the_draw():
 def test_the_lab_begins_without_its_goal_and_reaches_it_by_its_knobs():
     lab = sampler_lab()
     assert not lab.reached and "max/min class count 9.43" in lab.status.value
-    knob(lab, "Sampler").value, knob(lab, "Alpha (weighted)").value = "weighted", 1.0
+    knob(lab, "Sampler").value, knob(lab, "Exponent (weighted)").value = "weighted", 1.0
     assert not lab.reached
+    assert sorted(knob(lab, "Epochs drawn").options) == list(LENGTHS)
     knob(lab, "Epochs drawn").value = 20
     assert lab.reached and lab.error is None and "\u2713 reached" in lab.note.value
 
@@ -197,8 +207,16 @@ def test_every_sampler_can_be_drawn_also_a_single_example(sampler):
 def test_the_words_name_draws_ratio_unseen_and_repeats():
     made = Draw(TARGETS, CLASSES, [[[0, 1, 6, 10, 10]]], [0.0] * 3)
     assert words(made) == (
-        "5 draws \u00b7 max/min class count 2.00 \u00b7 never seen: 8 of 12 (66.7%) \u00b7 repeats in an epoch: 1"
+        "5 draws in 1 epoch \u00b7 max/min class count 2.00 \u00b7 never seen: 8 of 12 (66.7%) "
+        "\u00b7 repeats in an epoch: 1"
     )
+
+
+def test_the_repeats_in_the_words_are_those_of_one_epoch():
+    twice, four_times = [[0, 0, 0, 6, 10]], [[0, 0, 0, 0, 0]]
+    made = Draw(TARGETS, CLASSES, [twice, four_times], [0.0] * 3)
+    assert made.repeats == 6 and words(made).endswith("repeats in an epoch: 3")
+    assert words(made).startswith("10 draws in 2 epochs")
 
 
 def test_a_lab_disturbs_no_generator_and_its_still_twin_is_a_decided_fact(outputs):
@@ -210,7 +228,9 @@ def test_a_lab_disturbs_no_generator_and_its_still_twin_is_a_decided_fact(output
         "[figure] Draws of each of 10 classes in one epoch of 391 photos. "
         "The max/min class count of weighted draws is below a third of the shuffled one: True."
     )
-    assert html.unescape(lab.note.value).startswith("<div class='live-goal'><b>Goal:</b> max/min class count under 1.2")
+    assert html.unescape(lab.note.value).startswith(
+        "<div class='live-goal'><b>Goal:</b> over all epochs drawn, max/min"
+    )
 
 
 def test_targets_without_their_names_are_refused():

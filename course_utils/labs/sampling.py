@@ -36,13 +36,18 @@ def reached(drawn: Draw) -> bool:
 
 
 def words(drawn: Draw) -> str:
-    """The numbers of a draw in one line."""
+    """The numbers of a draw in one line; repeats are a mean over its epochs, the others count all of them."""
     total, share = len(drawn.targets), drawn.unseen / len(drawn.targets)
     ratio = f"{drawn.ratio:.2f}" if math.isfinite(drawn.ratio) else "infinite, a class is missing"
     return (
-        f"{len(drawn.drawn):,} draws \u00b7 max/min class count {ratio} \u00b7 never seen: {drawn.unseen} of {total} "
-        f"({share:.1%}) \u00b7 repeats in an epoch: {drawn.repeats:,}"
+        f"{len(drawn.drawn):,} draws in {epochs_of(drawn)} \u00b7 max/min class count {ratio} \u00b7 never seen: "
+        f"{drawn.unseen} of {total} ({share:.1%}) \u00b7 repeats in an epoch: {drawn.repeats / len(drawn.epochs):,.0f}"
     )
+
+
+def epochs_of(drawn: Draw) -> str:
+    """ "1 epoch", "20 epochs"."""
+    return f"{len(drawn.epochs)} epoch" + "s" * (len(drawn.epochs) != 1)
 
 
 def picture_of(drawn: Draw, *, width: int = 650) -> str:
@@ -50,7 +55,7 @@ def picture_of(drawn: Draw, *, width: int = 650) -> str:
     rows, top, step = len(drawn.classes), 50, 24
     body = [
         f'<rect width="{width}" height="{top + rows * step + 26}" fill="white"/>',
-        svg_text(4, 18, "Draws of each class", anchor="start", more='font-weight="bold"'),
+        svg_text(4, 18, f"Draws of each class in {epochs_of(drawn)}", anchor="start", more='font-weight="bold"'),
         svg_text(352, 18, f"Examples of each class in the first {SHOWN_BATCHES} batches", anchor="start",
                  more='font-weight="bold"'),
         svg_text(88, 38, "bar: drawn, line: expected", anchor="start"),
@@ -58,7 +63,9 @@ def picture_of(drawn: Draw, *, width: int = 650) -> str:
         *_cells(drawn, top, step),
     ]  # fmt: skip
     counts = ", ".join(f"{name} {count}" for name, count in zip(drawn.classes, drawn.counts, strict=True))
-    return svg_picture(body, said=f"Draws of each class: {counts}", width=width, height=top + rows * step + 26)
+    return svg_picture(
+        body, said=f"Draws of each class in {epochs_of(drawn)}: {counts}", width=width, height=top + rows * step + 26
+    )
 
 
 def _bars(drawn: Draw, top: int, step: int) -> Iterator[str]:
@@ -119,8 +126,8 @@ def sampler_lab(targets: Sequence[int] | None = None, *, classes: Sequence[str] 
     if targets is None:
         targets, classes = catalogue_labels()
     sampler = choice("Sampler", SAMPLERS, "shuffle")
-    alpha = number("Alpha (weighted)", 0.0, low=0.0, high=1.5, step=0.25, calm=True)
-    epochs = choice("Epochs drawn", [1, 2, 5, 10, 20], 1)
+    alpha = number("Exponent (weighted)", 0.0, low=0.0, high=1.5, step=0.25, calm=True)
+    epochs = choice("Epochs drawn", [1, 2, 5, 10, 20, 50], 1)
     batch_size = choice("Batch size", [8, 16, 32, 64], 32)
     seed = choice("Seed", [0, 1, 2, 3, 4], 0)
 
@@ -128,7 +135,10 @@ def sampler_lab(targets: Sequence[int] | None = None, *, classes: Sequence[str] 
         how = {"sampler": sampler.value, "alpha": alpha.value, "batch_size": batch_size.value}
         return draw(targets, classes, num_epochs=epochs.value, seed=seed.value, **how)
 
-    goal = f"max/min class count under {MOST_RATIO}, and at most {MOST_UNSEEN:.0%} of the photos never seen"
+    goal = (
+        f"over all epochs drawn, max/min class count under {MOST_RATIO}, "
+        f"and at most {MOST_UNSEEN:.0%} of the photos never seen"
+    )
     return Bench(
         "sampling",
         compute,
