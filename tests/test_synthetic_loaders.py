@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks import synthetic_loaders
+from benchmarks import records, synthetic_loaders
 from benchmarks.rows.resume import Numbers, first_batch_ms
-from benchmarks.synthetic_loaders import Case, Step, Synthetic, joined, loader_of, summary
+from benchmarks.synthetic_loaders import CASES, Case, Step, Synthetic, joined, loader_of, summary
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,27 @@ def test_a_choice_is_compared_with_the_best_measured_and_the_best_predicted():
     assert found == {
         "worst_over_best": 1.5, "within_bar": 2, "tunings": 4, "tuner_seconds": 8.0, "grid_seconds": 8.0
     }  # fmt: skip
+
+
+measured = pytest.mark.skipif(not (records.RECORDS / "tuner.json").exists(), reason="the tuner is not measured yet")
+
+
+@measured
+def test_the_tuners_record_holds_every_case_and_its_choices_are_counted_from_them():
+    record = records.load("tuner")
+    assert list(record["cases"]) == list(CASES) and len(record["cases"]) >= 8
+    for case in record["cases"].values():
+        least = min(case["measured"].values())
+        assert case["over_best"] == [round(case["measured"][str(n)] / least, 3) for n in case["tuned"]]
+        assert len(case["tuned"]) == len(case["tuner_seconds"]) == synthetic_loaders.TUNINGS
+        assert all(seconds <= record["setup"]["budget_s"] * 1.5 for seconds in case["tuner_seconds"])
+    assert record["summary"] == summary(record["cases"])
+
+
+@measured
+def test_the_tuners_record_is_within_its_bar_in_every_tuning():
+    found = records.load("tuner")["summary"]
+    assert found["worst_over_best"] <= synthetic_loaders.BAR and found["within_bar"] == found["tunings"]
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
