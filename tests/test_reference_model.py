@@ -189,6 +189,19 @@ def test_a_black_photo_is_not_recognised_and_the_table_keeps_names_and_order(pho
     assert rows[0][1] > 0.7 and rows[1][1] == 0.1  # one class for all: a tenth
 
 
+def test_the_baseline_is_of_the_photos_as_they_are_and_a_class_counts_all_repeats(photos):
+    found = still_recognised(random_noise, photos, repeats=3)
+    assert found.baseline == still_recognised(None, photos).share != found.share
+    for target, name in enumerate(photos.classes):
+        assert found.per_class[name] == pytest.approx(found.recognised[:, photos.targets == target].double().mean())
+
+
+def test_many_photos_are_asked_in_parts_and_all_are_answered(photos):
+    twice = ArrayDataset(photos.images.repeat(2, 1, 1, 1), photos.targets.repeat(2), classes=photos.classes)
+    answers = still_recognised(None, photos).predicted
+    assert torch.equal(still_recognised(None, twice).predicted, answers.repeat(1, 2))  # 400 photos, in parts of 200
+
+
 @pytest.mark.parametrize("num_photos, repeats", [(20, 0), (20, -1), (0, 1)])
 def test_without_photos_or_repeats_there_is_nothing_to_ask(photos, num_photos, repeats):
     some = ArrayDataset(photos.images[:num_photos], photos.targets[:num_photos], classes=photos.classes)
