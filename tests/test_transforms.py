@@ -310,6 +310,19 @@ def test_channel_stats_of_values_close_together_keep_all_their_digits():
     assert not 0.5e-12 < textbook < 2e-12  # the variance is 1e-12
 
 
+@pytest.mark.parametrize("values", [(10, 20), (20, 10), (20, 10, 20)])
+def test_a_channel_that_is_constant_in_every_image_and_differs_between_them_is_not_constant(values):
+    images = torch.tensor(values, dtype=torch.uint8)[:, None, None, None].expand(-1, 1, 4, 4)
+    expected = (torch.tensor(values).double() / 255).std(correction=0)
+    torch.testing.assert_close(channel_stats(Pairs(images)).std, expected[None], rtol=1e-12, atol=0)
+
+
+def test_channel_stats_are_of_what_the_transform_makes():
+    plain, changed = channel_stats(dataset()), channel_stats(dataset(transform=negative))
+    torch.testing.assert_close(changed.mean, 1 - plain.mean)
+    torch.testing.assert_close(changed.std, plain.std)
+
+
 def test_channel_stats_draws_no_number_and_reads_each_image_once():
     asked = []
 
