@@ -119,6 +119,13 @@ def test_channel_stats_of_photos_in_memory_take_few_large_ones_and_many_small_on
     assert taken == [(40, 3, 3, 3), *[(2, 3, 200, 200)] * 20]  # 2 x 120,000 values, of at most 2**18
 
 
+@pytest.mark.parametrize("values", [1, 1100, 10**9])
+def test_channel_stats_of_photos_in_memory_are_of_all_of_them_however_many_are_taken_at_once(monkeypatch, values):
+    monkeypatch.setattr(channel_statistics, "_VALUES_AT_ONCE", values)  # 1, 3 or 40 of 360 values each
+    for one, two in zip(channel_stats(dataset()), channel_stats(Pairs(IMAGES)), strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=1e-14)
+
+
 def test_channel_stats_by_hand():
     images = torch.tensor([[[[0, 255]], [[51, 102]]]], dtype=torch.uint8)  # one image, two channels of two pixels
     mean, std = channel_stats(dataset(images))
