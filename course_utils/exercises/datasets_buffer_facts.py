@@ -40,7 +40,12 @@ def buffer_facts(fn, result: Iterator, records: Stream, buffer_size: int, seed: 
         "the same seed once more": "the same order" if again == order else "another order",
         "another seed": "the same order" if other == order else "another order",
     }
-    return facts | _long_facts(fn, order, num_held, buffer_size) if records.num_records > buffer_size else facts
+    if records.num_records <= buffer_size:
+        return facts
+    facts |= _long_facts(order, num_held, buffer_size)
+    if facts_differ({name: SOUND_LONG[name] for name in facts}, facts):
+        return facts  # how often each record goes first takes thousands of calls
+    return facts | {_FIRST: _first_records(fn), _FOUR: _orders_of_four(fn)}
 
 
 def _times(num_records: int, order: list[int]) -> str:
@@ -55,25 +60,19 @@ def _moved() -> str:
     return words if words == LEFT_ALONE else Said("moved", words)
 
 
-def _long_facts(fn, order: list[int], num_held: int, buffer_size: int) -> dict:
-    """What only a stream longer than the buffer shows. One record in hand besides the buffer is allowed.
-
-    How often each record goes first takes thousands of calls, and is asked only where all else is sound.
-    """
+def _long_facts(order: list[int], num_held: int, buffer_size: int) -> dict:
+    """What only a stream longer than the buffer shows. One record in hand besides the buffer is allowed."""
     early = max((record - place for place, record in enumerate(order)), default=0)
     late = max((place - record for place, record in enumerate(order)), default=0)
     runs = sum(after == before + 1 for before, after in zip(order, order[1:], strict=False))
     in_windows = sorted(order[:buffer_size]) == list(range(buffer_size))
-    facts = {
+    return {
         "records held": "as many as allowed" if num_held <= buffer_size + 1 else Said("more", f"{num_held} at once"),
         "a record comes early by": "less than a buffer" if early < buffer_size else Said("more", f"{early} places"),
         f"the first {buffer_size} to come": f"the first {buffer_size} of the stream" if in_windows else "others too",
         "a record may wait longer than a buffer": late >= buffer_size,
         "records that follow their neighbour": "few" if runs < len(order) / 2 else "most",
     }
-    if facts_differ({name: SOUND_LONG[name] for name in facts}, facts):
-        return facts
-    return facts | {_FIRST: _first_records(fn), _FOUR: _orders_of_four(fn)}
 
 
 def _first_records(fn) -> str:

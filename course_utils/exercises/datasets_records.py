@@ -242,5 +242,10 @@ def takes_the_text_of_bytes(chunks):
 
 
 @records_of.form_of("takes_bytes_for_text")
+def takes_the_text_of_bytes_and_keeps_what_is_empty(chunks):
+    return "".join(map(str, chunks)).split("\n")
+
+
+@records_of.form_of("takes_bytes_for_text")
 def splits_the_text_of_each_chunk(chunks):
     return [line for chunk in chunks for line in str(chunk).split("\n") if line]

@@ -3,85 +3,13 @@
 from __future__ import annotations
 
 import random
-from types import CodeType
 
 import torch
 
 from course_utils.exercises.declare import exercise
-from course_utils.exercises.facts import LEFT_ALONE, facts_differ, moved_generators
+from course_utils.exercises.facts import facts_differ
+from course_utils.exercises.sampling_keys_facts import NO_COINS, coin_facts, sound_coins
 from course_utils.randomness import derive_seed
-
-_NUM, _FARTHEST = 400, 300
-
-
-def _uses_hash(code: CodeType | None) -> bool:
-    """True where a function, or one inside it, calls hash()."""
-    if code is None:
-        return False
-    return "hash" in code.co_names or any(_uses_hash(c) for c in code.co_consts if isinstance(c, CodeType))
-
-
-def _moved(before: list[bool], after: list[bool]) -> str:
-    """Whether `after` is `before` with the examples moved along, or exchanged as XOR does; 100 that agree are no
-    chance."""
-    if after == before:
-        return "the same coins"
-    moved = any(after[: _NUM - places] == before[places:] for places in range(1, _FARTHEST))
-    exchanged = any(all(after[i] == before[i ^ k] for i in range(256)) for k in range(1, 128))
-    return "the same coins at other examples" if moved or exchanged else "new coins"
-
-
-def _coin_facts(fn, result, indices: list, seed: int, epoch: int) -> dict:
-    """What holds for any coins that are a function of (seed, epoch, index) alone."""
-    coins, generators = list(result), moved_generators()
-    if any(coin not in (False, True) for coin in coins):
-        return {"coins": "numbers, which are to be compared with 0.5"}
-    if not indices:
-        return {"coins": len(coins)}
-
-    def toss(indices, seed: int, epoch: int) -> list[bool]:
-        return [bool(coin) for coin in fn(list(indices), seed, epoch)]
-
-    many = toss(range(_NUM), seed, epoch)
-    next_epoch, next_seed = toss(range(_NUM), seed, epoch + 1), toss(range(_NUM), seed + 1, epoch)
-    first, second = toss(range(_NUM), seed, 0), toss(range(_NUM), seed + 1, 0)
-    glued = toss(range(110, 200), seed, 1) == toss(range(10, 100), seed, 11)
-    alone = [toss([index], seed, epoch)[0] for index in range(40)]
-    return {
-        "coins": len(coins),
-        "the global generators": generators,
-        f"heads of {_NUM}": "about half" if 0.38 < sum(many) / _NUM < 0.62 else sum(many),
-        "neighbours that agree": "about half" if 0.38 < _agreeing(many[1:], many) < 0.62 else "nearly all or none",
-        "the same examples in other batches": "the same coins" if alone == many[:40] else "other coins",
-        "the next epoch": _moved(many, next_epoch),
-        "the next seed": _moved(many, next_seed),
-        "the next seed, and the next epoch of this seed": _moved(next_epoch, next_seed),
-        "example 110 of epoch 1, and 10 of epoch 11": "one coin" if glued else "two coins",
-        "epoch 0": "about half heads" if 0.38 < sum(first) / _NUM < 0.62 else f"{sum(first)} heads of {_NUM}",
-        "the next seed, in epoch 0": _moved(first, second),
-        "in another process": "hash() may differ" if _uses_hash(getattr(fn, "__code__", None)) else "the same coins",
-    }
-
-
-def _agreeing(one: list[bool], other: list[bool]) -> float:
-    return sum(a == b for a, b in zip(one, other, strict=False)) / len(one)
-
-
-def _sound(num_coins: int) -> dict:
-    return {
-        "coins": num_coins,
-        "the global generators": LEFT_ALONE,
-        f"heads of {_NUM}": "about half",
-        "neighbours that agree": "about half",
-        "the same examples in other batches": "the same coins",
-        "the next epoch": "new coins",
-        "the next seed": "new coins",
-        "the next seed, and the next epoch of this seed": "new coins",
-        "example 110 of epoch 1, and 10 of epoch 11": "two coins",
-        "epoch 0": "about half heads",
-        "the next seed, in epoch 0": "new coins",
-        "in another process": "the same coins",
-    }
 
 
 @exercise(
@@ -90,12 +18,12 @@ def _sound(num_coins: int) -> dict:
     difficulty="medium",
     minutes=10,
     cases=[([17, 3, 17], 5, 2), ([], 5, 2)],
-    expected=[_sound(3), {"coins": 0}],
-    probe=_coin_facts,
+    expected=[sound_coins(3), NO_COINS],
+    probe=coin_facts,
     difference=facts_differ,
     keep_arguments=True,
     describe=lambda indices, seed, epoch: (
-        f"keyed_coins(indices={indices}, seed={seed}, epoch={epoch}), and the same for {_NUM} examples"
+        f"keyed_coins(indices={indices}, seed={seed}, epoch={epoch})" + ", and in other batches" * bool(indices)
     ),
     imports="from course_utils.randomness import derive_seed",
     hints=[
@@ -109,16 +37,16 @@ def _sound(num_coins: int) -> dict:
     lesson="Batch size, ranks and workers may change: example 17 of epoch 2 is flipped, or not, as before.",
 )
 def keyed_coins(indices: list, seed: int, epoch: int) -> list:
-    """One coin for each example of a batch: True where it is to be flipped, for half of them.
+    """One coin for each example of a batch: True where it is to be flipped, with one chance in two.
 
-    indices : the dataset indices of the batch
-    seed    : of the run
-    epoch   : 0, 1, 2, ...; an example gets another coin in each, as likely heads as tails
+    indices : the dataset indices of the batch, of any size; perhaps none
+    seed    : of the run, 0, 1, 2, ...
+    epoch   : 0, 1, 2, ...; an example gets a new coin in each, as likely heads as tails
     returns : a list of bools. Each is a function of (seed, epoch, index) alone: whatever else is in
               the batch, what was drawn before and which process draws has no influence
 
-    Examples, epochs and seeds have nothing to do with each other. The global generators are left
-    alone.
+    No coin follows from another one, of another example, epoch or seed. The global generators are
+    left alone.
     """
     return [derive_seed(seed, "flip", epoch, index) % 2 == 1 for index in indices]
 
@@ -130,7 +58,8 @@ def _coin(*parts) -> bool:
 @keyed_coins.wrong
 def tosses_the_same_in_every_epoch(indices, seed, epoch):
     """The epoch has no influence: a photo that is flipped once is flipped in every epoch, and the model never sees it
-    the other way round. Nothing is augmented, half of the data is mirrored."""
+    the other way round. It is missing, or lost on the way: torch's generator keeps the low 32 bits of a seed only, so
+    epoch * 2**32 is nothing to it."""
     return [_coin(seed, index) for index in indices]
 
 
@@ -142,36 +71,38 @@ def tosses_by_the_index_alone(indices, seed, epoch):
 @keyed_coins.wrong
 def tosses_the_same_for_every_seed(indices, seed, epoch):
     """The seed has no influence: runs with different seeds see the same flips, and their spread is smaller than it
-    should be."""
+    should be. It is missing, or lost on the way: torch's generator keeps the low 32 bits of a seed only."""
     return [_coin(epoch, index) for index in indices]
 
 
 @keyed_coins.wrong
 def makes_one_number_of_the_parts(indices, seed, epoch):
-    """A sum is the same for example 18 of epoch 2 and example 17 of epoch 3: the next epoch has the coins of this one,
-    moved along. Factors in the sum, XOR, or digits glued together ("1" + "10" and "11" + "0") only meet elsewhere.
-    derive_seed keeps the parts apart."""
+    """Two different keys have one coin: the coins of another epoch or seed come again, at the same examples or moved
+    along. A sum is one number for example 18 of epoch 2 and example 17 of epoch 3; factors in it (epoch * 1000 + index,
+    from 1,000 examples on), XOR, and digits glued together ("1" + "10" and "11" + "0") only meet elsewhere. derive_seed
+    keeps the parts apart."""
     return [_coin(seed + epoch + index) for index in indices]
 
 
-@keyed_coins.form_of("makes_one_number_of_the_parts")
-def adds_multiples_of_the_parts(indices, seed, epoch):
-    return [_coin(1000 * seed + 100 * epoch + index) for index in indices]
-
-
-@keyed_coins.form_of("makes_one_number_of_the_parts")
-def adds_small_multiples_of_the_parts(indices, seed, epoch):
-    return [_coin(100 * seed + 10 * epoch + index) for index in indices]
-
-
-@keyed_coins.form_of("makes_one_number_of_the_parts")
-def combines_the_parts_with_xor(indices, seed, epoch):
-    return [_coin(seed ^ epoch ^ index) for index in indices]
-
-
-@keyed_coins.form_of("makes_one_number_of_the_parts")
-def glues_the_digits_together(indices, seed, epoch):
-    return [_coin(f"{seed}{epoch}{index}") for index in indices]
+_MEETING = (
+    lambda seed, epoch, index: (1000 * seed + 100 * epoch + index,),
+    lambda seed, epoch, index: (100 * seed + 10 * epoch + index,),
+    lambda seed, epoch, index: (10_000 * seed + 1000 * epoch + index,),
+    lambda seed, epoch, index: (1_000_003 * seed + 1009 * epoch + index,),
+    lambda seed, epoch, index: (seed ^ epoch ^ index,),
+    lambda seed, epoch, index: (f"{seed}{epoch}{index}",),
+    lambda seed, epoch, index: (seed, epoch + index),
+    lambda seed, epoch, index: (seed, 1000 * epoch + index),
+    lambda seed, epoch, index: (seed + epoch, index),
+    lambda seed, epoch, index: (seed ^ epoch, index),
+    lambda seed, epoch, index: (f"{seed}{epoch}", index),
+    lambda seed, epoch, index: (seed, f"{epoch}{index}"),
+    lambda seed, epoch, index: (epoch, seed + index),
+)
+for _key in _MEETING:
+    keyed_coins.form_of("makes_one_number_of_the_parts")(
+        lambda indices, seed, epoch, key=_key: [_coin(*key(seed, epoch, index)) for index in indices]
+    )
 
 
 @keyed_coins.wrong
@@ -186,9 +117,26 @@ def multiplies_seed_and_epoch(indices, seed, epoch):
     return [_coin(seed * epoch, index) for index in indices]
 
 
-@keyed_coins.form_of("makes_one_number_of_the_parts")
-def adds_seed_and_epoch(indices, seed, epoch):
-    return [_coin(seed + epoch, index) for index in indices]
+@keyed_coins.wrong
+def turns_the_coins_over(indices, seed, epoch):
+    """The coins of one epoch follow from those of another: all are as they were, or all are turned over. So it is where
+    epoch or seed only adds to the coin, with (coin + epoch) % 2, or with an XOR or a sum of several derived numbers.
+    All three belong into one derive_seed."""
+    return [_coin(seed, index) ^ (epoch % 2 == 1) for index in indices]
+
+
+_TURNING = (
+    lambda seed, epoch, index: (derive_seed(seed, index) ^ derive_seed(seed, epoch)) & 1,
+    lambda seed, epoch, index: (derive_seed(index) ^ derive_seed(seed, epoch)) & 1,
+    lambda seed, epoch, index: (derive_seed(index) ^ derive_seed(seed) ^ derive_seed(epoch)) & 1,
+    lambda seed, epoch, index: (derive_seed(index) + derive_seed(seed) + derive_seed(epoch)) & 1,
+    lambda seed, epoch, index: (derive_seed(epoch, index) ^ derive_seed(seed)) & 1,
+    lambda seed, epoch, index: (derive_seed(index) + seed + epoch) & 1,
+)
+for _rule in _TURNING:
+    keyed_coins.form_of("turns_the_coins_over")(
+        lambda indices, seed, epoch, rule=_rule: [rule(seed, epoch, index) == 1 for index in indices]
+    )
 
 
 @keyed_coins.wrong
@@ -199,17 +147,40 @@ def alternates(indices, seed, epoch):
 
 
 @keyed_coins.wrong
-def draws_along_the_batch(indices, seed, epoch):
-    """One generator for the whole batch: a coin belongs to a place in it, not to an example. With another batch size,
-    another number of ranks or after a resumption, example 17 stands elsewhere and gets another coin."""
+def ties_the_coin_to_the_place(indices, seed, epoch):
+    """A coin belongs to a place in the batch here, not to an example: one generator for the whole batch does this, and
+    so does a place in the key, where the index should be. With another batch size, another number of ranks or after a
+    resumption, example 17 stands elsewhere and gets another coin."""
     generator = random.Random(derive_seed(seed, epoch))
     return [generator.random() < 0.5 for _ in indices]
 
 
 @keyed_coins.wrong
+def flips_exactly_half(indices, seed, epoch):
+    """Exactly half of the batch is flipped: who the others in the batch are decides about each example, and in a batch
+    of one there is no half. Toss a coin for each example by itself; half of them are heads on average."""
+    chosen = random.Random(derive_seed(seed, epoch)).sample(range(len(indices)), len(indices) // 2)
+    return [place in chosen for place in range(len(indices))]
+
+
+@keyed_coins.wrong
+def gives_numbers_for_bools(indices, seed, epoch):
+    """These are the numbers 0 and 1, not False and True: images[coins] picks images 0 and 1 with the first and those to
+    be flipped with the second. A comparison gives a bool: derive_seed(...) % 2 == 1."""
+    return [derive_seed(seed, epoch, index) % 2 for index in indices]
+
+
+@keyed_coins.wrong
+def leaves_the_comparison_out(indices, seed, epoch):
+    """These are draws, numbers between 0 and 1 or whole ones, and each still has to become a coin: compare it, as with
+    `draw < 0.5`. Every number but 0 counts as True."""
+    return [random.Random(derive_seed(seed, epoch, index)).random() for index in indices]
+
+
+@keyed_coins.wrong
 def draws_from_the_global_generator(indices, seed, epoch):
     """The coins come from a global generator: they depend on whatever drew before, such as dropout or another
-    transform, and no epoch can be repeated."""
+    transform, and no epoch can be repeated in another run, even where this one remembers what it drew."""
     return [random.random() < 0.5 for _ in indices]
 
 
@@ -220,8 +191,8 @@ def draws_from_torchs_global_generator(indices, seed, epoch):
 
 @keyed_coins.wrong
 def seeds_the_global_generator(indices, seed, epoch):
-    """The coins are right, but the global generator is seeded for each example: whatever draws next, dropout or another
-    transform, gets the numbers of the last example's key, and in torch each seeding costs many times the coin."""
+    """The global generator is seeded: whatever draws next, dropout or another transform, gets the numbers of the last
+    key, and in torch each seeding costs many times the coin. Make a generator of your own, or use derive_seed alone."""
     return [random.seed(derive_seed(seed, epoch, index)) or random.random() < 0.5 for index in indices]
 
 
@@ -241,3 +212,31 @@ def asks_hash(indices, seed, epoch):
 @keyed_coins.form_of("asks_hash")
 def asks_hash_of_a_tuple(indices, seed, epoch):
     return [hash((seed, epoch, index)) % 2 == 1 for index in indices]
+
+
+_REMEMBERED: dict[tuple, bool] = {}
+
+
+@keyed_coins.form_of("draws_from_the_global_generator")
+def draws_from_the_global_generator_and_remembers(indices, seed, epoch):
+    return [_REMEMBERED.setdefault((seed, epoch, index), random.random() < 0.5) for index in indices]
+
+
+@keyed_coins.form_of("draws_from_the_global_generator")
+def draws_once_for_all_and_remembers(indices, seed, epoch):
+    for key in [(seed, epoch, index) for index in indices]:
+        if key not in _REMEMBERED:
+            _REMEMBERED[key] = random.random() < 0.5
+    return [_REMEMBERED[seed, epoch, index] for index in indices]
+
+
+@keyed_coins.form_of("seeds_the_global_generator")
+def seeds_the_global_generator_along_the_batch(indices, seed, epoch):
+    random.seed(derive_seed(seed, epoch))
+    return [random.random() < 0.5 for _ in indices]
+
+
+@keyed_coins.form_of("seeds_the_global_generator")
+def seeds_torchs_global_generator_along_the_batch(indices, seed, epoch):
+    torch.default_generator.manual_seed(derive_seed(seed, epoch))
+    return (torch.rand(len(indices)) < 0.5).tolist()

@@ -20,11 +20,17 @@ def _plain(values) -> list:
     return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
+def _holds_lists(batch) -> bool:
+    return any(isinstance(index, (list, tuple)) or getattr(index, "ndim", 0) for index in batch)
+
+
 def _facts_of_all(fn, result, order: list, batch_size: int, world_size: int, rank) -> dict:
     """What all ranks get together; which rank gets which example of a global batch is free."""
     given = [_plain(fn(list(order), batch_size, world_size, r)) for r in range(world_size)]
     if any(isinstance(batch, int) for batches in given for batch in batches):
         return {_KIND: "a list of indices, not of batches"}
+    if any(_holds_lists(batch) for batches in given for batch in batches):
+        return {_KIND: "lists of batches"}
     ranks = [[_plain(batch) for batch in batches] for batches in given]
     counts = Counter(index for batches in ranks for batch in batches for index in batch)
     largest = max((len(batch) for batches in ranks for batch in batches), default=0)
@@ -86,7 +92,8 @@ def _sound(num_examples: int, num_batches: list[int], first: list[int], sizes: l
         "differ by one at most.",
         "for start in range(0, len(order), batch_size * world_size): one batch for each, the empty ones too.",
     ],
-    lesson="No example is counted twice, so a metric summed over ranks is exact; an empty batch is skipped, in step.",
+    lesson="No example is counted twice: sums and counts over ranks are exact. A rank with an empty batch still takes "
+    "part, with sum 0 and count 0; a mean of nothing would be nan.",
 )
 def rank_batches(order: list, batch_size: int, world_size: int, rank: int) -> list:
     """The batches of one rank in an epoch: nothing is repeated, nothing is lost.
@@ -94,9 +101,10 @@ def rank_batches(order: list, batch_size: int, world_size: int, rank: int) -> li
     The ranks take `order` together, batch_size * world_size examples at a time: their first batches
     hold the first of them, and so on. Every rank makes the same number of batches, because each
     waits for the others. What is left for the last batches is shared out so that their sizes
-    differ by one at most; a batch may be empty. Who gets which of them is up to you.
+    differ by one at most. Where it is less than one for each rank, some get an empty batch, an
+    empty list. Who gets which of them is up to you.
 
-    order      : the indices of the epoch, equal on all ranks
+    order      : the indices of the epoch, equal on all ranks; perhaps none
     batch_size : examples of one rank in one batch, at most
     returns    : the batches of `rank`, lists of indices
     """
@@ -141,6 +149,17 @@ def drops_what_does_not_divide(order, batch_size, world_size, rank):
     return _groups(kept[rank::world_size], batch_size)
 
 
+@rank_batches.form_of("drops_what_is_left")
+def drops_the_smaller_batches_of_a_rank(order, batch_size, world_size, rank):
+    return [batch for batch in _groups(order[rank::world_size], batch_size) if len(batch) == batch_size]
+
+
+@rank_batches.form_of("drops_what_is_left")
+def drops_the_smaller_parts_of_global_batches(order, batch_size, world_size, rank):
+    parts = [group[rank::world_size] for group in _groups(order, batch_size * world_size)]
+    return [part for part in parts if len(part) == batch_size]
+
+
 @rank_batches.wrong
 def makes_fewer_batches_on_some_ranks(order, batch_size, world_size, rank):
     """A rank that gets nothing of the last global batch makes no batch for it: the others call backward once more and
@@ -167,6 +186,45 @@ def cuts_the_epoch_into_blocks(order, batch_size, world_size, rank):
     some batches are then no beginning of the order, and a run cannot go on from there with another number of ranks."""
     size = -(-len(order) // world_size)
     return _groups(order[rank * size :][:size], batch_size)
+
+
+@rank_batches.form_of("cuts_the_epoch_into_blocks")
+def cuts_the_epoch_into_blocks_and_drops_the_rest(order, batch_size, world_size, rank):
+    size = len(order) // world_size
+    return _groups(order[rank * size :][:size], batch_size)
+
+
+@rank_batches.form_of("cuts_the_epoch_into_blocks")
+def cuts_the_epoch_into_blocks_and_the_last_takes_the_rest(order, batch_size, world_size, rank):
+    size = len(order) // world_size
+    return _groups(order[rank * size : None if rank == world_size - 1 else (rank + 1) * size], batch_size)
+
+
+@rank_batches.form_of("cuts_the_epoch_into_blocks")
+def cuts_the_epoch_into_blocks_of_about_one_size(order, batch_size, world_size, rank):
+    borders = [len(order) * number // world_size for number in (rank, rank + 1)]
+    return _groups(order[borders[0] : borders[1]], batch_size)
+
+
+@rank_batches.form_of("cuts_the_epoch_into_blocks")
+def cuts_the_epoch_into_blocks_the_first_ones_larger(order, batch_size, world_size, rank):
+    size, rest = divmod(len(order), world_size)
+    first = rank * size + min(rank, rest)
+    return _groups(order[first : first + size + (rank < rest)], batch_size)
+
+
+@rank_batches.wrong
+def returns_the_batches_of_all_ranks(order, batch_size, world_size, rank):
+    """The batches of all ranks are returned together. Every rank calls this with its own `rank`, and takes what it gets
+    for its own batches: return those of `rank` only."""
+    return [
+        [group[each::world_size] for each in range(world_size)] for group in _groups(order, batch_size * world_size)
+    ]
+
+
+@rank_batches.form_of("returns_the_batches_of_all_ranks")
+def returns_the_batches_rank_by_rank(order, batch_size, world_size, rank):
+    return [rank_batches.answer(order, batch_size, world_size, each) for each in range(world_size)]
 
 
 @rank_batches.wrong

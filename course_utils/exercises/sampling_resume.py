@@ -42,8 +42,10 @@ def _rotated(num_examples: int):
     arrange=lambda order, num_examples, *counts: (_rotated(num_examples), num_examples, *counts),
     describe=lambda order, num_examples, batches_done, old_size, new_size: (
         f"resume_batches, num_examples={num_examples}, batches_done={batches_done}, old_size={old_size}, "
-        f"new_size={new_size}, where epoch 1 has the order {_rotated(num_examples)(1)}"
+        f"new_size={new_size}, where epoch 0 has the order {_rotated(num_examples)(0)}, epoch 1 "
+        f"{_rotated(num_examples)(1)}, and so on"
     ),
+    parts=("the epoch", "the batches"),
     imports="import math",
     hints=[
         "Two questions. In which epoch was the run, and how many examples of that epoch had it read? Both are answered "
@@ -172,3 +174,37 @@ def repeats_the_last_batch(order_of, num_examples, batches_done, old_size, new_s
     its step. Those examples come twice."""
     epoch, done = _place(num_examples, batches_done, old_size)
     return epoch, _from(order_of(epoch), max(0, done - 1) * old_size, new_size)
+
+
+@resume_batches.wrong
+def stays_in_the_epoch_that_has_ended(order_of, num_examples, batches_done, old_size, new_size):
+    """Where the stop was at the end of an epoch, that epoch is given once more, with no batch left: the run does
+    nothing, or ends. After its last batch the next epoch begins."""
+    epoch, done = _place(num_examples, batches_done, old_size)
+    if epoch and not done:
+        return epoch - 1, []
+    return resume_batches.answer(order_of, num_examples, batches_done, old_size, new_size)
+
+
+@resume_batches.wrong
+def cuts_with_the_old_size(order_of, num_examples, batches_done, old_size, new_size):
+    """The epoch and the place are right, and the batches still have the old size. It says how much was read; what is to
+    come is cut with new_size."""
+    epoch, done = _place(num_examples, batches_done, old_size)
+    return epoch, _from(order_of(epoch), done * old_size, old_size)
+
+
+@resume_batches.wrong
+def passes_over_a_batch(order_of, num_examples, batches_done, old_size, new_size):
+    """One batch too many is taken for done, so its examples are never read in this epoch: after 2 batches of 4 the
+    examples 0 to 7 were read, and the run goes on with place 8."""
+    epoch, done = _place(num_examples, batches_done, old_size)
+    return epoch, _from(order_of(epoch), (done + 1) * old_size, new_size)
+
+
+@resume_batches.wrong
+def counts_a_batch_too_many(order_of, num_examples, batches_done, old_size, new_size):
+    """num_examples // old_size + 1 counts a smaller last batch also where there is none: 8 examples are 4 batches of 2,
+    not 5, and each such epoch makes the count lag by one. Round up: math.ceil(num_examples / old_size)."""
+    epoch, done = divmod(batches_done, num_examples // old_size + 1)
+    return epoch, _from(order_of(epoch), done * old_size, new_size)

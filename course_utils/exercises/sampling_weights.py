@@ -46,7 +46,7 @@ def _chances(weights, targets: list) -> list[float] | dict:
 def example_weights(targets: list) -> list:
     """Weights for WeightedRandomSampler with which every class is drawn equally often.
 
-    targets : the class of each example; some numbers may be the class of none
+    targets : the class of each example, at least one; a number may be missing, as 1 in [0, 0, 2]
     returns : a weight for each *example*, in the order of the targets. Only their proportions
               matter. Examples of one class have the same weight
     """
@@ -121,3 +121,20 @@ def sorts_the_weights_by_class(targets):
     """The weights stand in the order of the classes, not of the examples: they are right only where the targets are
     sorted, and elsewhere a dog's weight goes to a cat. Write one for each target, in its place."""
     return [1 / targets.count(target) for target in sorted(targets)]
+
+
+@example_weights.wrong
+def divides_without_a_rest(targets):
+    """`//` cuts what is after the point: 4 // 3 is 1, as 4 // 4 is, and 1 // 3 is 0, an example that is never drawn.
+    A weight is a fraction: divide with `/`."""
+    return [len(targets) // targets.count(target) for target in targets]
+
+
+@example_weights.form_of("divides_without_a_rest")
+def divides_one_without_a_rest(targets):
+    return [1 // targets.count(target) for target in targets]
+
+
+@example_weights.form_of("divides_without_a_rest")
+def divides_by_the_classes_without_a_rest(targets):
+    return [len(targets) // (len(set(targets)) * targets.count(target)) for target in targets]
