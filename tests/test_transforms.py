@@ -159,6 +159,8 @@ def test_a_constant_channel_is_named_with_its_value(value):
         (["photo.jpg"], r"image 0: need a tensor \(C, H, W\), got str"),
         ([IMAGES[0, 0]], r"image 0: need a tensor \(C, H, W\), got \(10, 12\)"),
         ([IMAGES[0], IMAGES[1, :1]], "image 1: need 3 channels as before, got 1"),
+        ([torch.full((3, 2, 2), -0.5)], r"image 0: .*float32 from -0\.5 to -0\.5"),
+        ([torch.zeros(3, 0, 5, dtype=torch.uint8)], r"image 0: need a tensor \(C, H, W\), got \(3, 0, 5\)"),
     ],
 )
 def test_channel_stats_names_the_image_that_does_not_fit(images, message):
