@@ -65,6 +65,89 @@ def test_an_order_that_is_never_shuffled_is_told():
     assert "the next epoch: the same order" in _words("sampling-1", lambda indices, seed, epoch: list(indices))[2]
 
 
+def _shuffled_by(key):
+    def epoch_order(indices, seed, epoch):
+        order = list(indices)
+        random.Random(key(seed, epoch)).shuffle(order)
+        return order
+
+    return epoch_order
+
+
+@pytest.mark.parametrize(
+    "key, mistake",
+    [
+        (lambda seed, epoch: seed + epoch, "adds_seed_and_epoch"),
+        (lambda seed, epoch: seed ^ epoch, "makes_one_number_of_seed_and_epoch"),
+        (lambda seed, epoch: seed * 10 + epoch, "makes_one_number_of_seed_and_epoch"),
+        (lambda seed, epoch: seed * 31 + epoch, "makes_one_number_of_seed_and_epoch"),
+        (lambda seed, epoch: seed * 1000 + epoch, "makes_one_number_of_seed_and_epoch"),
+        (lambda seed, epoch: (seed + 1) * (epoch + 1), "makes_one_number_of_seed_and_epoch"),
+        (lambda seed, epoch: f"{seed}{epoch}", "makes_one_number_of_seed_and_epoch"),
+        (lambda seed, epoch: derive_seed(seed) + derive_seed(epoch), "makes_one_number_of_seed_and_epoch"),
+        (lambda seed, epoch: hash((seed, epoch)), None),  # hash stands in this lambda, where it is not looked for
+        (lambda seed, epoch: derive_seed(seed, epoch % 10), None),
+    ],
+    ids=["sum", "xor", "tens", "thirty-one", "thousands", "product", "digits", "derived sum", "hash", "ten epochs"],
+)
+def test_keys_that_meet_in_one_order_are_recognised(key, mistake):
+    status, found, _ = _words("sampling-1", _shuffled_by(key))
+    assert (status, found) == ("wrong", mistake) or key.__code__.co_names == ("hash",)
+
+
+def _turned(indices, seed, epoch):
+    start = derive_seed(seed, epoch) % len(indices)
+    return indices[start:] + indices[:start]
+
+
+def _reversed_or_not(indices, seed, epoch):
+    return indices[::-1] if derive_seed(seed, epoch) % 2 else list(indices)
+
+
+def _two_exchanged(indices, seed, epoch):
+    order, generator = list(indices), random.Random(derive_seed(seed, epoch))
+    one, other = generator.randrange(len(order)), generator.randrange(len(order))
+    order[one], order[other] = order[other], order[one]
+    return order
+
+
+def _one_order_turned(indices, seed, epoch):
+    return _turned(_by_text(indices, seed, 0), seed, epoch)
+
+
+@pytest.mark.parametrize("order", [_turned, _reversed_or_not, _two_exchanged, _one_order_turned])
+def test_orders_that_are_hardly_mixed_are_refused_and_not_taken_for_a_sum(order):
+    status, mistake, _ = _words("sampling-1", order)
+    assert status == "wrong" and mistake in (None, "moves_the_list_instead_of_mixing_it")
+
+
+def _global_and_in_place(indices, seed, epoch):
+    random.seed(seed + epoch)
+    random.shuffle(indices)
+    return indices
+
+
+def _numpys_global(indices, seed, epoch):
+    np.random.seed(seed + epoch)
+    return np.random.permutation(indices)
+
+
+def _hashes(indices, seed, epoch):
+    return random.Random(hash((seed, epoch))).sample(indices, len(indices))
+
+
+@pytest.mark.parametrize(
+    "order, mistake",
+    [
+        (_global_and_in_place, "seeds_the_global_generator"),
+        (_numpys_global, "seeds_the_global_generator"),
+        (_hashes, "asks_hash"),
+    ],
+)
+def test_orders_of_the_wrong_generator_are_recognised(order, mistake):
+    assert _words("sampling-1", order)[:2] == ("wrong", mistake)
+
+
 def test_the_global_generators_are_as_they_were_after_a_check():
     before = torch.get_rng_state(), random.getstate()
     _words("sampling-1", lambda indices, seed, epoch: torch.randperm(len(indices)))
@@ -101,6 +184,11 @@ def test_balanced_weights_are_right_at_any_scale(weights):
 )
 def test_one_weight_a_class_is_recognised_in_any_form(weights):
     assert _words("sampling-2", weights)[1] == "gives_one_weight_a_class"
+
+
+def test_weights_divided_without_a_rest_are_recognised():
+    weights = lambda targets: [len(targets) // targets.count(t) for t in targets]  # noqa: E731
+    assert _words("sampling-2", weights)[1] == "divides_without_a_rest"
 
 
 # sampling-3: any division of a global batch
@@ -150,7 +238,50 @@ def test_a_flat_list_of_indices_is_told():
     assert "a rank gets: a list of indices, not of batches; it should be: a list of batches" in text
 
 
+def _parts_of(order, size, world_size):
+    return [[order[i : i + size][r::world_size] for r in range(world_size)] for i in range(0, len(order), size)]
+
+
+@pytest.mark.parametrize(
+    "batches, mistake",
+    [
+        (lambda o, b, w, r: _parts_of(o, b * w, w), "returns_the_batches_of_all_ranks"),
+        (lambda o, b, w, r: [p[r] for p in _parts_of(o, b * w, w) if p[r]], "makes_fewer_batches_on_some_ranks"),
+        (lambda o, b, w, r: [p[r] for p in _parts_of(o, b * w, w) if len(p[r]) == b], "drops_what_is_left"),
+        (lambda o, b, w, r: [list(x) for x in np.array_split(np.array_split(o, w)[r], range(b, len(o), b)) if len(x)],
+         "cuts_the_epoch_into_blocks"),
+    ],
+    ids=["all ranks", "no empty ones", "only full ones", "blocks"],
+)  # fmt: skip
+def test_batches_that_are_nearly_right_are_recognised(batches, mistake):
+    assert _words("sampling-3", lambda order, batch_size, world_size, rank: batches(
+        order, batch_size, world_size, rank))[:2] == ("wrong", mistake)  # fmt: skip
+
+
 # sampling-4
+
+
+def _hits(targets, predictions, name):
+    return sum(t == p == name for t, p in zip(targets, predictions, strict=True))
+
+
+@pytest.mark.parametrize(
+    "share, mistake",
+    [
+        (lambda t, p, c: round(_hits(t, p, c) / t.count(c), 2), "rounds"),
+        (lambda t, p, c: 100 * _hits(t, p, c) / t.count(c), "gives_percent"),
+        (lambda t, p, c: _hits(t, p, c), "gives_the_number_of_hits"),
+        (lambda t, p, c: _hits(t, p, c) / len(t), "divides_by_all_examples"),
+        (lambda t, p, c: sum((a == c) == (b == c) for a, b in zip(t, p, strict=True)) / len(t),
+         "counts_the_other_classes_too"),
+    ],
+    ids=["rounded", "percent", "hits", "of all", "one against the rest"],
+)  # fmt: skip
+def test_recalls_that_are_nearly_right_are_recognised(share, mistake):
+    def recall(targets, predictions, num_classes):
+        return [share(targets, predictions, c) if c in targets else float("nan") for c in range(num_classes)]
+
+    assert _words("sampling-4", recall)[:2] == ("wrong", mistake)
 
 
 def test_recall_as_a_mean_of_booleans_is_right():
@@ -184,12 +315,13 @@ def test_every_sound_coin_is_right(coin):
     assert _words("sampling-5", lambda indices, seed, epoch: [coin(seed, epoch, i) for i in indices])[0] == "right"
 
 
-def test_a_table_of_draws_for_all_indices_is_right():
+def test_a_table_of_draws_serves_the_examples_that_it_has_and_no_others():
     def table(indices, seed, epoch):
         draws = torch.rand(1000, generator=torch.Generator().manual_seed(derive_seed(seed, epoch)))
         return (draws[torch.tensor(list(indices), dtype=torch.long)] < 0.5).tolist()
 
-    assert _words("sampling-5", table)[0] == "right"
+    status, _, text = _words("sampling-5", table)
+    assert status == "raised" and "out of bounds" in text
 
 
 @pytest.mark.parametrize(
@@ -199,8 +331,11 @@ def test_a_table_of_draws_for_all_indices_is_right():
         lambda seed, epoch, index: 37 * seed + 11 * epoch + index,
         lambda seed, epoch, index: seed ^ epoch ^ index,
         lambda seed, epoch, index: f"{seed}{epoch}{index}",
+        lambda seed, epoch, index: derive_seed(seed, epoch * 1000 + index),
+        lambda seed, epoch, index: seed * 1000003 + epoch * 1009 + index,
+        lambda seed, epoch, index: seed * 1000003 + epoch * 10007 + index,
     ],
-    ids=["sum", "multiples", "xor", "digits"],
+    ids=["sum", "multiples", "xor", "digits", "thousands", "primes", "larger primes"],
 )
 def test_parts_that_meet_in_one_number_are_not_right(key):
     def keyed_coins(indices, seed, epoch):
@@ -209,9 +344,72 @@ def test_parts_that_meet_in_one_number_are_not_right(key):
     assert _words("sampling-5", keyed_coins)[1] == "makes_one_number_of_the_parts"
 
 
+@pytest.mark.parametrize(
+    "coin",
+    [
+        lambda s, e, i: bool(derive_seed(s, i) % 2) ^ (e % 2 == 1),
+        lambda s, e, i: (derive_seed(s, i) + e) % 2 == 0,
+        lambda s, e, i: bool((derive_seed(s, i) ^ derive_seed(s, e)) & 1),
+        lambda s, e, i: bool((derive_seed(s) ^ derive_seed(e) ^ derive_seed(i)) & 1),
+    ],
+    ids=["turned in odd epochs", "epoch added", "two numbers", "three numbers"],
+)
+def test_coins_that_follow_from_one_another_are_recognised(coin):
+    keyed_coins = lambda indices, seed, epoch: [coin(seed, epoch, i) for i in indices]  # noqa: E731
+    assert _words("sampling-5", keyed_coins)[:2] == ("wrong", "turns_the_coins_over")
+
+
+def _remembers(indices, seed, epoch, known={}):  # noqa: B006
+    for i in indices:
+        if (seed, epoch, i) not in known:
+            known[seed, epoch, i] = random.random() < 0.5
+    return [known[seed, epoch, i] for i in indices]
+
+
+def _exactly_half(indices, seed, epoch):
+    chosen = set(random.Random(derive_seed(seed, epoch)).sample(range(len(indices)), len(indices) // 2))
+    return [place in chosen for place in range(len(indices))]
+
+
+def _by_place(indices, seed, epoch):
+    return [derive_seed(seed, epoch, place) % 2 == 1 for place, _ in enumerate(indices)]
+
+
+def _lost_bits(indices, seed, epoch):
+    keys = [i + epoch * 2**32 + seed * 2**48 for i in indices]
+    return [torch.rand((), generator=torch.Generator().manual_seed(derive_seed(k % 2**32))).item() < 0.5 for k in keys]
+
+
+@pytest.mark.parametrize(
+    "coins, mistake",
+    [
+        (_remembers, "draws_from_the_global_generator"),
+        (_exactly_half, "flips_exactly_half"),
+        (_by_place, "ties_the_coin_to_the_place"),
+        (_lost_bits, "tosses_the_same_in_every_epoch"),
+        (lambda indices, seed, epoch: [derive_seed(seed, epoch, i) % 2 for i in indices], "gives_numbers_for_bools"),
+    ],
+    ids=["remembered", "exactly half", "by place", "lost bits", "numbers"],
+)
+def test_coins_of_other_mistakes_are_recognised(coins, mistake):
+    def keyed_coins(indices, seed, epoch):
+        return coins(indices, seed, epoch)
+
+    assert [_words("sampling-5", keyed_coins)[:2] for _ in range(2)] == [("wrong", mistake)] * 2
+
+
+def test_coins_in_a_column_are_no_list_of_bools():
+    def column(indices, seed, epoch):
+        return torch.tensor([derive_seed(seed, epoch, i) % 2 == 1 for i in indices])[:, None]
+
+    assert "what the coins are: not single ones, but lists or arrays; it should be: bools" in _words(
+        "sampling-5", column)[2]  # fmt: skip
+
+
 def test_draws_that_are_no_coins_yet_are_told():
     draws = lambda indices, seed, epoch: [derive_seed(seed, epoch, i) / 2**63 for i in indices]  # noqa: E731
-    assert "numbers, which are to be compared with 0.5" in _words("sampling-5", draws)[2]
+    status, mistake, text = _words("sampling-5", draws)
+    assert mistake == "leaves_the_comparison_out" and "numbers that are yet to be compared with 0.5" in text
 
 
 # sampling-6
@@ -232,5 +430,35 @@ def test_the_end_of_an_epoch_taken_for_an_empty_rest_is_told():
         rest = order_of(epoch)[(batches_done - epoch * per_epoch) * old_size :]
         return epoch, [rest[i : i + new_size] for i in range(0, len(rest), new_size)]
 
-    status, _, text = _words("sampling-6", stays)
-    assert status == "wrong" and "at [0]: expected 1, got 0" in text
+    status, mistake, text = _words("sampling-6", stays)
+    assert mistake == "stays_in_the_epoch_that_has_ended" and "the epoch: expected 1, got 0" in text
+
+
+def _resumed(per_epoch=lambda n, old: -(-n // old), skip=lambda done, old: done * old, cut=lambda old, new: new):
+    def resume_batches(order_of, num_examples, batches_done, old_size, new_size):
+        epoch, done = divmod(batches_done, per_epoch(num_examples, old_size))
+        rest, size = order_of(epoch)[skip(done, old_size) :], cut(old_size, new_size)
+        return epoch, [rest[i : i + size] for i in range(0, len(rest), size)]
+
+    return resume_batches
+
+
+@pytest.mark.parametrize(
+    "changed, mistake",
+    [
+        ({"per_epoch": lambda n, old: n // old + 1}, "counts_a_batch_too_many"),
+        ({"skip": lambda done, old: (done + 1) * old}, "passes_over_a_batch"),
+        ({"cut": lambda old, new: old}, "cuts_with_the_old_size"),
+    ],
+    ids=["one batch more", "one batch passed over", "the old size"],
+)
+def test_resumptions_that_are_nearly_right_are_recognised(changed, mistake):
+    assert _words("sampling-6", _resumed())[0] == "right"
+    assert _words("sampling-6", _resumed(**changed))[:2] == ("wrong", mistake)
+
+
+def test_batches_without_their_epoch_are_told():
+    batches = lambda *args: _resumed()(*args)[1]  # noqa: E731
+    text = _words("sampling-6", lambda order_of, num_examples, batches_done, old_size, new_size: batches(
+        order_of, num_examples, batches_done, old_size, new_size))[2]  # fmt: skip
+    assert "expected a tuple (the epoch, the batches), got a list: [[0, 1], [2, 3]]" in text

@@ -1,15 +1,15 @@
-"""Exercises of chapter 02: here the range and the layout of an image; the others come in by import.
+"""Exercises of chapter 02: here the range of an image; the others come in by import.
 
 Order of the numbers: range, layout, statistics, two views of one dataset, then what must change with the image.
 """
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 from course_utils.exercises.declare import exercise
 from course_utils.exercises.transforms_boxes import flip_with_box
+from course_utils.exercises.transforms_layout import to_chw
 from course_utils.exercises.transforms_mixup import mix_pairs
 from course_utils.exercises.transforms_statistics import channel_mean_std
 from course_utils.exercises.transforms_views import two_views
@@ -41,6 +41,10 @@ def _unit(*values: float) -> torch.Tensor:
         ([-1.0, 0.0, 1.0], torch.float32),
         ([0.0, float("nan"), 1.0], torch.float32),
         ([0, 51, 255], torch.int64),
+        ([0.0, 0.25, 1.0], torch.float16),
+        ([0.0, 0.5, 1.0005], torch.float32),
+        ([0.0, 0.5, 1.0 + 1e-12], torch.float64),
+        ([-1e-9, 0.5, 1.0], torch.float32),
     ],
     expected=[
         _unit(0.0, 0.2, 1.0),
@@ -50,6 +54,8 @@ def _unit(*values: float) -> torch.Tensor:
         _unit(0.0, 0.25, 1.0),
         _unit(0.0, 0.25, 0.5),
         *[ValueError] * 4,
+        _unit(0.0, 0.25, 1.0),
+        *[ValueError] * 3,
     ],
     arrange=_image,
     describe=lambda values, dtype: f"to_unit_float(image), image {dtype} with the pixels {values}",
@@ -68,9 +74,10 @@ def to_unit_float(image):
     """The image as float32 in [0, 1], by the range that its dtype stands for.
 
     image   : tensor (C, H, W). uint8 means 0 .. 255, uint16 means 0 .. 65535, floats of any
-              width are in [0, 1] already
+              width (16, 32 or 64 bits) are in [0, 1] already
     returns : float32 (C, H, W)
-    raises  : ValueError for a float below 0, above 1 or NaN, and for every other dtype
+    raises  : ValueError for a float below 0, above 1 (by however little, as it was given) or NaN,
+              and for every other dtype
     """
     if image.dtype == torch.uint8:
         return image.float() / 255
@@ -107,15 +114,50 @@ def guesses_from_the_values(image):
     return image / 255 if image.max() > 1 else image
 
 
+@to_unit_float.form_of("guesses_from_the_values")
+def guesses_from_the_values_of_integers(image):
+    if image.is_floating_point():
+        return to_unit_float.answer(image)
+    return guesses_from_the_values(image)
+
+
+for _refused_dtypes in ((torch.int64,), (torch.uint16, torch.int64)):
+    for _floats in (to_unit_float.answer, lambda image: image.float()):
+        to_unit_float.form_of("guesses_from_the_values")(
+            lambda image, refused=_refused_dtypes, floats=_floats: (
+                floats(image)
+                if image.is_floating_point()
+                else _refused(image)
+                if image.dtype in refused
+                else guesses_from_the_values(image)
+            )
+        )
+
+
+@to_unit_float.form_of("guesses_from_the_values")
+def guesses_from_the_values_without_a_change_of_type(image):
+    return image / 255 if image.max() > 1 else image
+
+
+@to_unit_float.form_of("guesses_from_the_values")
+def guesses_from_the_values_and_refuses_the_rest(image):
+    image = image.float()
+    if image.max() > 1:
+        image = image / 255
+    if not ((image >= 0) & (image <= 1)).all():
+        raise ValueError("outside of 0 .. 1")
+    return image
+
+
 @to_unit_float.wrong
-def scales_by_its_own_maximum(image):
-    """Each image is divided by its own largest value: a night photo becomes as bright as a day photo, and what
-    brightness told is gone. The divisor belongs to the dtype."""
+def scales_by_its_own_values(image):
+    """Each image is divided by its own largest value, or stretched from its smallest to its largest: a night photo
+    becomes as bright as a day photo, and what brightness told is gone. The divisor belongs to the dtype."""
     image = image.float()
     return image / image.max()
 
 
-@to_unit_float.form_of("scales_by_its_own_maximum")
+@to_unit_float.form_of("scales_by_its_own_values")
 def stretches_from_minimum_to_maximum(image):
     image = image.float()
     return (image - image.min()) / (image.max() - image.min())
@@ -172,119 +214,57 @@ def takes_every_integer_for_8_bits(image):
     return _by_dtype(image, floats=to_unit_float.answer, others=lambda x: x.float() / 255)
 
 
-def _array(kind: str, shape: tuple[int, ...]) -> tuple[np.ndarray]:
-    """Numbers counted up in the order of the memory; "mirrored" is a view that runs backwards through it."""
-    array = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
-    return (array[:, ::-1] if kind == "mirrored" else array,)
+@to_unit_float.form_of("takes_every_integer_for_8_bits")
+def takes_every_integer_for_its_own_width(image):
+    """As torchvision's to_dtype(scale=True) does: by the largest number that the dtype can hold."""
+    return _by_dtype(
+        image,
+        floats=to_unit_float.answer,
+        others=lambda x: x.float() / torch.iinfo(x.dtype).max,
+    )
 
 
-def _bytes(values: list) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.uint8)
+@to_unit_float.form_of("passes_floats_unchecked")
+def passes_floats_unchecked_and_takes_integers_for_their_width(image):
+    return image.float() if image.is_floating_point() else image.float() / torch.iinfo(image.dtype).max
 
 
-@exercise(
-    "transforms-2",
-    title="Channels first",
-    difficulty="easy",
-    minutes=8,
-    cases=[
-        ("colour", (1, 2, 3)),
-        ("colour", (2, 3, 3)),
-        ("grey", (2, 3)),
-        ("transparent", (2, 2, 4)),
-        ("mirrored", (1, 2, 3)),
-    ],
-    expected=[
-        _bytes([[[0, 3]], [[1, 4]], [[2, 5]]]),
-        _bytes([[[first + 3 * x + 9 * y for x in range(3)] for y in range(2)] for first in range(3)]),
-        _bytes([[[0, 1, 2], [3, 4, 5]]]),
-        _bytes([[[0, 4], [8, 12]], [[1, 5], [9, 13]], [[2, 6], [10, 14]], [[3, 7], [11, 15]]]),
-        _bytes([[[3, 0]], [[4, 1]], [[5, 2]]]),
-    ],
-    arrange=_array,
-    describe=lambda kind, shape: f"to_chw(array), a {kind} array of shape {shape} with the values 0, 1, 2, ...",
-    imports="import numpy as np\nimport torch",
-    hints=[
-        "Take an array (1, 2, 3): two pixels, (0, 1, 2) and (3, 4, 5). What are its first channel's two values? They "
-        "stand 3 apart in memory.",
-        "Axes are renamed, not refilled: array.transpose(2, 0, 1), or torch's permute(2, 0, 1). The result may be not "
-        "contiguous; that is fine. A grey array has two axes: give it a third first, array[:, :, None].",
-        "torch.from_numpy refuses an array that runs backwards through its memory, as array[:, ::-1] does: "
-        "np.ascontiguousarray(array) copies it where need be.",
-    ],
-    lesson="reshape keeps the order of the numbers in memory; transpose and permute keep what each axis means.",
-)
-def to_chw(array):
-    """The image as a tensor with the channels first; values and dtype as they are.
-
-    array   : NumPy array (H, W, C) of colour with or without alpha, or (H, W) of grey; perhaps a
-              view that runs backwards through memory (array[:, ::-1] mirrors an image)
-    returns : tensor (C, H, W) of the same dtype, with C = 1 for grey
-    """
-    array = np.ascontiguousarray(array)
-    if array.ndim == 2:
-        array = array[:, :, None]
-    return torch.from_numpy(array).permute(2, 0, 1)
+@to_unit_float.wrong
+def allows_a_little_more(image):
+    """Floats a little outside [0, 1] pass. That may be wise for rounding errors, but the task sets a hard limit: where
+    each function allows its own little, nobody can say what a pixel may be."""
+    inside = ((image >= -1e-3) & (image <= 1 + 1e-3)).all() if image.is_floating_point() else False
+    return image.float() if inside else to_unit_float.answer(image)
 
 
-def _tensor(array) -> torch.Tensor:
-    """(H, W, C), also of grey."""
-    return torch.from_numpy(np.ascontiguousarray(array if array.ndim == 3 else array[:, :, None]))
+for _little in (1e-2, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8):
+    to_unit_float.form_of("allows_a_little_more")(
+        lambda image, little=_little: (
+            image.float()
+            if image.is_floating_point() and ((image >= -little) & (image <= 1 + little)).all()
+            else to_unit_float.answer(image)
+        )
+    )
 
 
-@to_chw.wrong
-def reshapes(array):
-    """The shape is right and the pixels are not: reshape and view fill the new axes in the order of the memory, so each
-    channel gets a third of the image with red, green and blue side by side."""
-    pixels = _tensor(array)
-    return pixels.reshape(pixels.shape[2], *pixels.shape[:2])
+@to_unit_float.wrong
+def looks_after_rounding(image):
+    """The range is asked for after `.float()`: in float32 a float64 just above 1 has become 1, and passes. Look at what
+    was given, then convert."""
+    return to_unit_float.answer(image.float() if image.is_floating_point() else image)
 
 
-@to_chw.wrong
-def swaps_height_and_width(array):
-    """The axes come out as (C, W, H): exchanging the first and the last one turns the image over its diagonal. In a
-    square image only the content shows it. The order asked for is 2, 0, 1."""
-    return _tensor(array).permute(2, 1, 0)
+@to_unit_float.wrong
+def knows_two_widths_of_floats(image):
+    """Only float32 and float64 are taken for floats: an image in float16 or bfloat16, as mixed precision leaves it, is
+    refused. image.is_floating_point() is true for every width."""
+    if image.dtype in (torch.float16, torch.bfloat16):
+        raise ValueError(image.dtype)
+    return to_unit_float.answer(image)
 
 
-@to_chw.wrong
-def leaves_the_channels_last(array):
-    """The axes are still (H, W, C): a convolution takes the height for the number of channels, and either stops or,
-    with 3 rows, does not."""
-    return _tensor(array)
-
-
-@to_chw.wrong
-def leaves_grey_without_a_channel(array):
-    """A grey image comes out as (H, W): it cannot be stacked with the others, and a convolution takes its rows for a
-    batch or for channels."""
-    return _tensor(array)[:, :, 0] if array.ndim == 2 else to_chw.answer(array)
-
-
-@to_chw.wrong
-def puts_the_grey_channel_last(array):
-    """A grey image comes out as (H, W, 1): its channel was added at the end and stayed there. Add it first, then move
-    the axes as for colour."""
-    return _tensor(array) if array.ndim == 2 else to_chw.answer(array)
-
-
-@to_chw.wrong
-def repeats_grey_three_times(array):
-    """A grey image comes out with three equal channels. A model for colour needs that, but it is another decision:
-    here the channels are those that the array has."""
-    return to_chw.answer(array).repeat(3, 1, 1) if array.ndim == 2 else to_chw.answer(array)
-
-
-@to_chw.wrong
-def scales_as_well(array):
-    """The values are divided by 255 as well, as torchvision's old ToTensor did. Layout and range are two things: who
-    scales after this scales twice, and the image is black."""
-    return to_chw.answer(array).float() / 255
-
-
-@to_chw.wrong
-def stops_at_mirrored_arrays(array):
-    """An array that runs backwards through its memory, as array[:, ::-1] does, cannot share it with a tensor. Mirroring
-    is a common step before this one: copy such an array, np.ascontiguousarray does."""
-    array = array if array.ndim == 3 else array[:, :, None]
-    return torch.from_numpy(array).permute(2, 0, 1)
+@to_unit_float.form_of("knows_two_widths_of_floats")
+def knows_one_width_of_floats(image):
+    if image.is_floating_point() and image.dtype != torch.float32:
+        raise ValueError(image.dtype)
+    return to_unit_float.answer(image)

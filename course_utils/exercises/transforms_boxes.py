@@ -34,6 +34,7 @@ def _numbered(height: int, width: int, box: list[int]) -> tuple[torch.Tensor, li
     arrange=_numbered,
     describe=lambda height, width, box: f"flip_with_box(image, {box}), image of height {height} and width {width}",
     keep_arguments=True,
+    parts=("the image", "the box"),
     hints=[
         "Draw an image 5 pixels wide with a box from x0 = 1 to x1 = 3: it covers the pixels 1 and 2. Where are these "
         "after mirroring, and where does the box begin then?",
@@ -50,8 +51,8 @@ def flip_with_box(image, box):
     image   : tensor (C, H, W)
     box     : [x0, y0, x1, y1], the left, upper, right and lower edge in pixels: the box covers
               the pixels x0 .. x1 - 1 of the rows y0 .. y1 - 1, and x1 may be as large as W
-    returns : the mirrored image, and the box around the same thing as a list [x0, y0, x1, y1]
-              with x0 < x1. Image and box as they were given do not change
+    returns : a tuple: the mirrored image, and the box around the same thing as a list
+              [x0, y0, x1, y1] with x0 < x1. Image and box as they were given do not change
     """
     width = image.shape[2]
     x0, y0, x1, y1 = box
@@ -91,6 +92,52 @@ def mirrors_pixels_and_does_not_exchange_them(image, box):
 
 
 @flip_with_box.wrong
+def corrects_one_edge_by_a_pixel(image, box):
+    """One edge is mirrored as an edge, W - x, and the other as a pixel, W - 1 - x: the box is a pixel too wide or too
+    narrow. Both are edges, which lie between pixels, and no 1 is needed."""
+    width = image.shape[2]
+    x0, y0, x1, y1 = box
+    return image.flip(-1), [width - 1 - x1, y0, width - x0, y1]
+
+
+@flip_with_box.form_of("corrects_one_edge_by_a_pixel")
+def corrects_the_other_edge_by_a_pixel(image, box):
+    width = image.shape[2]
+    x0, y0, x1, y1 = box
+    return image.flip(-1), [width - x1, y0, width - 1 - x0, y1]
+
+
+@flip_with_box.wrong
+def adds_a_pixel(image, box):
+    """W - x + 1 lies one pixel too far right: a box at the left border leaves the image at the right. Edges are counted
+    from 0 to W, so that W - x is the mirrored edge."""
+    width = image.shape[2]
+    x0, y0, x1, y1 = box
+    return image.flip(-1), [width - x1 + 1, y0, width - x0 + 1, y1]
+
+
+@flip_with_box.form_of("adds_a_pixel")
+def adds_a_pixel_at_one_edge(image, box):
+    width = image.shape[2]
+    x0, y0, x1, y1 = box
+    return image.flip(-1), [width - x1, y0, width - x0 + 1, y1]
+
+
+@flip_with_box.form_of("adds_a_pixel")
+def adds_a_pixel_at_the_left_edge(image, box):
+    width = image.shape[2]
+    x0, y0, x1, y1 = box
+    return image.flip(-1), [width - x1 + 1, y0, width - x0, y1]
+
+
+@flip_with_box.wrong
+def steps_backwards_through_a_tensor(image, box):
+    """image[:, :, ::-1] mirrors an array of NumPy; a tensor has no negative steps and raises "step must be greater than
+    zero". image.flip(-1) does it."""
+    return image[:, :, ::-1], flip_with_box.answer(image, box)[1]
+
+
+@flip_with_box.wrong
 def turns_the_box_upside_down(image, box):
     """The box is mirrored from top to bottom, the image from left to right. Left and right is the x axis, the last one
     of the image; y0 and y1 stay."""
@@ -104,6 +151,15 @@ def turns_the_image_upside_down(image, box):
     """The image is mirrored from top to bottom, the box from left to right: in (C, H, W) the width is the last axis,
     and dimension 1 is the height. Flip dimension -1."""
     return image.flip(1), flip_with_box.answer(image, box)[1]
+
+
+@flip_with_box.wrong
+def turns_both_upside_down(image, box):
+    """Image and box agree, but both are mirrored from top to bottom: in (C, H, W) dimension 1 is the height. Left and
+    right is the last one, dimension -1, and x0 and x1."""
+    height = image.shape[1]
+    x0, y0, x1, y1 = box
+    return image.flip(1), [x0, height - y1, x1, height - y0]
 
 
 @flip_with_box.wrong
@@ -125,7 +181,7 @@ def takes_the_box_for_width_and_height(image, box):
 
 
 @flip_with_box.wrong
-def changes_the_callers_box(image, box):
+def writes_into_the_box_that_was_given(image, box):
     """The result is right, but it was written into the caller's list: the dataset's own box is mirrored, and the next
     epoch mirrors it back while the image on disk stays as it is. Make a new list."""
     box[:] = flip_with_box.answer(image, box)[1]

@@ -45,6 +45,7 @@ def _mixed(*values: float) -> torch.Tensor:
         f"mix_pairs(images, {targets}, share={share}, num_classes={num_classes}), first pixels of the images {values}"
     ),
     keep_arguments=True,
+    parts=("the images", "the targets"),
     imports="import torch\nfrom torch.nn.functional import one_hot",
     hints=[
         "With share 0.75 an image shows 75 % of itself and 25 % of its partner. What should its target say about the "
@@ -63,8 +64,9 @@ def mix_pairs(images, targets, share: float, num_classes: int):
     targets     : int64 (B,), the class of each example
     share       : the weight of the example itself, 0 .. 1; its partner gets 1 - share
     num_classes : columns of the soft targets
-    returns     : the mixed images float32 (B, C, H, W), and soft targets float32 (B, num_classes):
-                  how much of each class the mixed image shows. The arguments do not change
+    returns     : a tuple: the mixed images float32 (B, C, H, W), and soft targets float32
+                  (B, num_classes), how much of each class the mixed image shows. A class that no
+                  example has keeps its column. The arguments do not change
 
     Source: Zhang et al., mixup (arXiv:1710.09412).
     """
@@ -86,6 +88,19 @@ def mixes_the_images_only(images, targets, share, num_classes):
     """The targets still name one class each: an image that shows a quarter of a coat is to be called shirt with full
     certainty. That is noise laid over the images, not MixUp."""
     return mix_pairs.answer(images, targets, share, num_classes)[0], _rows(targets, num_classes)
+
+
+@mix_pairs.form_of("mixes_the_images_only")
+def mixes_the_images_only_and_keeps_the_class_numbers(images, targets, share, num_classes):
+    return mix_pairs.answer(images, targets, share, num_classes)[0], targets
+
+
+@mix_pairs.wrong
+def forgets_the_number_of_classes(images, targets, share, num_classes):
+    """one_hot(targets) without num_classes makes as many columns as the largest class *in this batch* needs: the width
+    changes from batch to batch, and the loss stops where the model has more outputs. one_hot(targets, num_classes)."""
+    rows = one_hot(targets).float()
+    return mix_pairs.answer(images, targets, share, num_classes)[0], _mix(rows, rows.roll(1, 0), share)
 
 
 @mix_pairs.wrong
@@ -198,3 +213,31 @@ def mixes_in_place(images, targets, share, num_classes):
 def mixes_rightly_but_in_place(images, targets, share, num_classes):
     mixed, soft = mix_pairs.answer(images, targets, share, num_classes)
     return images.copy_(mixed), soft
+
+
+@mix_pairs.wrong
+def mixes_with_what_was_mixed(images, targets, share, num_classes):
+    """A loop writes each mixture over its image, and the next one takes it for its partner: what it mixes is a mixture,
+    of all images before. Write into a new tensor, or mix all at once with roll."""
+    mixed = images.clone()
+    for place in range(len(images)):
+        mixed[place] = share * mixed[place] + (1 - share) * mixed[place - 1]
+    return mixed, mix_pairs.answer(images, targets, share, num_classes)[1]
+
+
+@mix_pairs.form_of("mixes_with_what_was_mixed")
+def mixes_both_with_what_was_mixed(images, targets, share, num_classes):
+    mixed, rows = images.clone(), _rows(targets, num_classes)
+    for place in range(len(images)):
+        mixed[place] = share * mixed[place] + (1 - share) * mixed[place - 1]
+        rows[place] = share * rows[place] + (1 - share) * rows[place - 1]
+    return mixed, rows
+
+
+@mix_pairs.wrong
+def draws_the_partners(images, targets, share, num_classes):
+    """The partners are drawn, with randperm, and some examples become their own. Here the partner is settled, the
+    example before, so that the result can be compared; torchvision's v2.MixUp takes it too, and draws the share."""
+    order = torch.randperm(len(images))
+    rows = _rows(targets, num_classes)
+    return _mix(images, images[order], share), _mix(rows, rows[order], share)
