@@ -32,13 +32,14 @@ def test_weights_and_enough_draws_reach_the_goal_by_dropdown_and_keyboard(lab_pa
     expect(status).to_have_text(re.compile(r"^7,820 draws in 20 epochs · max/min class count 1\.1"))
     screenshot(lab.outputs.locator(".live-lab"), "sampling.png")
 
+    lab.button("Reset").click()
+    expect(lab.outputs.get_by_text("\u25cb not reached yet")).to_be_visible()
+    expect(status).to_have_text(re.compile(r"^391 draws in 1 epoch · max/min class count 9\.43"))
+
     lab.outputs.get_by_label("Sampler").select_option("undersampling")
+    lab.outputs.get_by_label("Epochs drawn").select_option("20")
     expect(status).to_have_text(re.compile(r"max/min class count 1\.00 · never seen: 11 of 391"))
     expect(lab.outputs.get_by_text("\u25cb not reached yet")).to_be_visible()
     lab.outputs.get_by_label("Epochs drawn").select_option("50")
     expect(lab.outputs.get_by_text("\u2713 reached")).to_be_visible()
-
-    lab.button("Reset").click()
-    expect(lab.outputs.get_by_text("\u25cb not reached yet")).to_be_visible()
-    expect(status).to_have_text(re.compile(r"^391 draws in 1 epoch · max/min class count 9\.43"))
     assert lab.trouble() == []
