@@ -388,12 +388,24 @@ def test_the_chosen_line_is_told_in_full_and_its_photo_is_outlined(root):
     assert lab.figure.value.count("outline:") == 1 and texts(lab)[-4].startswith("\u25cf")
 
 
+def test_there_are_pictures_only_where_files_are_decoded(root):
+    lab = inspect_lab(root)
+    lab.place.value = "sneaker"
+    for tool in ("hidden names", "headers", "contents"):
+        lab.tools[tool].value = True
+    assert "<img" not in lab.figure.value and "no picture<" not in lab.figure.value
+    assert "no file is decoded" in lab.figure.value
+    lab.tools["decoding"].value = True
+    assert lab.figure.value.count("<img") == 16 and lab.figure.value.count("no picture<") == 2
+
+
 def test_names_on_the_page_are_escaped(root, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(root, copy)
     (copy / "bag" / "a&b'\u00e9.jpg").write_bytes(b"no image")
     now = Inspection(MessyFolder(copy))
     now.place, now.chosen = "bag", ("bag/a&b'\u00e9.jpg",)
+    now.turn_on(["decoding"])
     assert "a&b" not in lab_datasets.picture_of(now) and "a&amp;b&#x27;\u00e9.jpg" in lab_datasets.picture_of(now)
 
 

@@ -48,9 +48,14 @@ def reached(now: Inspection) -> bool:
 
 
 def picture_of(now: Inspection) -> str:
-    """What is known of the chosen lines, thumbnails (of every folder: the chosen), on request what is missing; HTML."""
+    """What is known of the chosen lines, thumbnails (of every folder: the chosen), on request what is missing; HTML.
+
+    A thumbnail is a decoded file, so there is none before that tool is on: it would show for nothing what fails.
+    """
     shown = now.chosen if now.place == EVERYTHING else [entry.path for entry in now.entries()]
     tiles = "".join(_tile(now, path) for path in shown if path in now.folder.images)
+    if tiles and "decoding" not in now.tools:
+        tiles = '<div style="color:#666666">no pictures: no file is decoded</div>'
     style = "<style>.inspect-files select{font-family:monospace;font-size:12px;white-space:pre}</style>"
     grid = f'<div style="display:flex;flex-wrap:wrap;gap:4px;font-size:11px;line-height:1.2">{tiles}</div>'
     return style + _detail(now) + grid + (_missing(now) if now.revealed else "")
