@@ -29,6 +29,10 @@ pytestmark = [
 ]
 
 
+METHODS = {*multiprocessing.get_all_start_methods()}
+FORK = "fork" if "fork" in METHODS else "spawn"  # Windows only spawns
+
+
 class Noisy(Dataset):
     """Example i is (i, a draw of each of the three generators)."""
 
@@ -94,7 +98,7 @@ def nothing_is_left_behind():
 def test_what_a_test_leaves_behind_would_be_noticed():
     before, going = held(), threading.Event()
     thread = threading.Thread(target=going.wait)
-    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(30,))
+    child = multiprocessing.get_context(FORK).Process(target=time.sleep, args=(30,))
     child.start(), thread.start()
     shared = torch.ones(3).share_memory_()
     found = {kind: len(now - before[kind]) for kind, now in held().items()}
@@ -119,7 +123,7 @@ FORKED = [
 def test_every_bit_is_the_same_with_workers(dataset, workers):
     torch.manual_seed(random.randrange(1000))  # what the main process draws from matters not
     before = torch.get_rng_state()
-    got = epochs(loader_of(dataset, **workers, multiprocessing_context="fork"), num_epochs=3)
+    got = epochs(loader_of(dataset, **workers, multiprocessing_context=FORK), num_epochs=3)
     assert torch.equal(torch.get_rng_state(), before)
     assert equal(got, epochs(loader_of(dataset, num_workers=0), num_epochs=3)) and len(got) == 12
 
@@ -135,7 +139,7 @@ def test_every_bit_is_the_same_for_datasets_of_any_kind(dataset):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", sorted({"spawn", "forkserver"} & METHODS))
 def test_every_bit_is_the_same_however_workers_are_started(method):
     how = {"persistent_workers": True, "multiprocessing_context": method}
     assert equal(epochs(loader_of(**how)), epochs(loader_of(num_workers=0)))
