@@ -158,7 +158,7 @@ def with_transform(
     So one split has two views: `with_transform(train_part, augment)` and `with_transform(val_part, plain)`. Setting
     `subset.transform` does nothing, and `subset.dataset.transform` changes both parts.
     """
-    if isinstance(dataset, Subset):
+    if type(dataset) is Subset:  # a class derived from it may do more than choose
         return Subset(with_transform(dataset.dataset, transform, batch_transform=batch_transform), dataset.indices)
     if hasattr(dataset, "replace_transforms"):
         return dataset.replace_transforms(transform, batch_transform)

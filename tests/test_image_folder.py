@@ -309,6 +309,13 @@ def test_without_decoding_a_bad_file_is_met_when_it_is_read(tmp_path):
         dataset[1]
 
 
+def test_half_an_index_is_a_type_error_and_any_integer_is_taken(tmp_path):
+    dataset = ImageFolderDataset(make_folder(tmp_path, "a/1.png", "b/2.png"))
+    with pytest.raises(TypeError):
+        dataset[0.5]
+    assert [dataset[index][1] for index in (torch.tensor(1), np.int64(1))] == [1, 1]
+
+
 @pytest.mark.parametrize("index", [-1, 2])
 def test_an_index_outside_is_an_index_error(tmp_path, index):
     with pytest.raises(IndexError, match=r"0 \.\. 1 \(2 examples\)"):
@@ -318,14 +325,16 @@ def test_an_index_outside_is_an_index_error(tmp_path, index):
 def test_a_scan_can_be_given_but_not_with_other_classes(tmp_path):
     scan = scan_image_folder(make_folder(tmp_path, "a/1.png"))
     assert ImageFolderDataset(scan, class_to_idx={"a": 0}).targets.tolist() == [0]
-    with pytest.raises(ValueError, match="scan anew"):
-        ImageFolderDataset(scan, class_to_idx={"b": 0, "a": 1})
+    for other in ({"b": 0, "a": 1}, {"b": 0}):
+        with pytest.raises(ValueError, match="scan anew"):
+            ImageFolderDataset(scan, class_to_idx=other)
 
 
 def test_only_the_first_problems_are_spelled_out(tmp_path, scan):
     many = replace(scan, problems=scan.problems * 5)
-    with pytest.raises(ValueError, match="15 problems: .*; and 10 more. Mend"):
+    with pytest.raises(ValueError, match="15 problems: .*; and 10 more. Mend") as caught:
         ImageFolderDataset(many)
+    assert len(str(caught.value).split("; ")) == 5 + 1
 
 
 def test_a_pickled_dataset_gives_the_same_examples(tmp_path):

@@ -197,6 +197,19 @@ def test_a_view_of_a_subset_is_a_subset_of_a_view():
     assert view.dataset.dataset.transform is negative and hasattr(view.dataset.dataset, "take")
 
 
+def test_a_class_derived_from_subset_keeps_what_it_does_itself_under_a_view():
+    class Inverted(Subset):
+        def __getitem__(self, index):
+            image, target = super().__getitem__(index)
+            return 255 - image, target
+
+        def __getitems__(self, indices):
+            return [self[index] for index in indices]
+
+    view = with_transform(Inverted(dataset(), [7, 3]), lambda image: image // 2)
+    assert len(view) == 2 and torch.equal(view[1][0], (255 - IMAGES[3]) // 2)
+
+
 def test_the_trap_that_with_transform_repairs_a_transform_set_on_a_subset_does_nothing():
     subset = Subset(dataset(), [3])
     subset.transform = negative
@@ -267,6 +280,22 @@ def test_images_without_the_channels_of_the_statistics_are_refused(channels):
             call()
 
 
+@pytest.mark.parametrize("mean, std", [(0.5, [0.2] * 3), ([0.5] * 3, 0.2)])
+def test_one_mean_and_three_standard_deviations_are_statistics_of_three_channels(mean, std):
+    grey = torch.zeros(1, 9, 9, dtype=torch.uint8)
+    for call in (lambda: ToFloat(mean, std)(grey[None], None), lambda: eval_transform(8, mean=mean, std=std)(grey)):
+        with pytest.raises(ValueError, match="of 3 channels, the images .* have 1"):
+            call()
+
+
+def test_train_transform_shows_60_to_100_per_cent_of_the_area_mirrored_half_of_the_time():
+    places = torch.stack(torch.meshgrid(torch.arange(64), torch.arange(64), indexing="ij")).to(torch.uint8)
+    seen = torch.stack([train_transform(64)(places) for _ in range(200)]) * 255  # where each pixel came from
+    extent = seen.amax((2, 3)) - seen.amin((2, 3)) + 1
+    areas, mirrored = extent.prod(1) / 64**2, seen[:, 1, 0, 0] > seen[:, 1, 0, -1]
+    assert 0.55 < areas.min() < 0.7 and areas.max() > 0.9 and 60 < int(mirrored.sum()) < 140
+
+
 STATS = {"mean": [0.5] * 3, "std": [0.25] * 3}
 
 
@@ -281,13 +310,14 @@ def test_one_number_serves_any_number_of_channels():
     "image, message",
     [
         (torch.full((3, 9, 9), 200.0), "float32 from 200.0 to 200.0"),
+        (torch.full((3, 9, 9), -0.5), "float32 from -0.5 to -0.5"),
         (torch.full((3, 9, 9), 200, dtype=torch.int32), "int32 from 200 to 200"),
         (torch.full((3, 9, 9), torch.nan), "float32 from nan"),
         (Image.new("I;16", (9, 9)), "got I;16: decode with load_rgb"),
         (Image.new("P", (9, 9)), "got P"),
         (Image.new("RGBA", (9, 9)), "got RGBA"),
     ],
-    ids=["0..255", "int32", "nan", "16 bits", "palette", "alpha"],
+    ids=["0..255", "negative", "int32", "nan", "16 bits", "palette", "alpha"],
 )
 @pytest.mark.parametrize("make", [train_transform, eval_transform])
 def test_an_image_whose_range_is_not_known_is_refused(make, image, message):
@@ -407,6 +437,14 @@ def test_no_generator_is_touched_for_photos_that_draw_nothing(tmp_path, monkeypa
     photos.transform = noisy  # also when it is set later
     with pytest.raises(BaseException, match="a generator was touched"):
         with_transform(photos, batch_transform=crop_flip).take(key([0, 3]))
+
+
+def test_a_view_that_draws_is_keyed_also_over_photos_that_draw_nothing(tmp_path):
+    photos = ImageFolderDataset(photo_folder(tmp_path), transform=partial(resize, size=8))
+    view, before = with_transform(photos, noisy, batch_transform=crop_flip), torch.get_rng_state()
+    first, again = (view.take(key([0, 3]))[0] for _ in range(2))
+    assert torch.equal(first, again) and not torch.equal(first, first.round())
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 class OwnNoise(ImageFolderDataset):
