@@ -10,7 +10,7 @@ import torch
 from torchvision.transforms import v2
 
 from course_utils.data import REFERENCE_MODEL
-from course_utils.data.make_reference_model import SHIFT, accuracy, make, save, train_reference_model
+from course_utils.data.make_reference_model import SHIFT, _shifted, accuracy, make, save, train_reference_model
 from course_utils.datasets import ArrayDataset, load_fashion
 from course_utils.randomness import derive_seed
 from course_utils.reference_model import (
@@ -187,6 +187,9 @@ def test_a_black_photo_is_not_recognised_and_the_table_keeps_names_and_order(pho
     rows = recognition_table([("as they are", None), ("black", torch.zeros_like)], photos)
     assert [name for name, _ in rows] == ["as they are", "black"]
     assert rows[0][1] > 0.7 and rows[1][1] == 0.1  # one class for all: a tenth
+    how = {"seed": 2, "repeats": 2}
+    ((_, share),) = recognition_table([("noise", random_noise)], photos, **how)
+    assert share == still_recognised(random_noise, photos, **how).share != still_recognised(random_noise, photos).share
 
 
 def test_the_baseline_is_of_the_photos_as_they_are_and_a_class_counts_all_repeats(photos):
@@ -231,6 +234,36 @@ def test_a_tiny_run_of_the_script_learns_its_photos_and_is_a_function_of_the_see
     assert torch.equal(torch.get_rng_state(), before) and accuracy(model, tiny) > 0.6
     again = train_reference_model(tiny, num_epochs=20, batch_size=32)
     assert torch.equal(model(tiny.images), again(tiny.images))
+
+
+def test_training_moves_photos_by_every_shift_of_up_to_4_pixels_and_mirrors_what_comes_in():
+    rows, columns = torch.meshgrid(torch.arange(64), torch.arange(64), indexing="ij")
+    places, shifts = torch.stack([rows, columns])[None].to(torch.uint8), set()
+    for _ in range(1000):
+        moved = (_shifted(places) * 255).round()[0]
+        down, right = (moved[:, 32, 32] - 32).int().tolist()
+        shifts.add((down, right))
+        assert moved[:, 0, 0].tolist() == [abs(down), abs(right)] and moved[1, 0, 63] > moved[1, 0, 40]
+    assert shifts == {(down, right) for down in range(-4, 5) for right in range(-4, 5)}
+
+
+def test_another_seed_trains_another_model():
+    tiny = draw_photos(range(20), seed=1)
+    one, two = (train_reference_model(tiny, num_epochs=1, batch_size=20, seed=seed) for seed in (0, 1))
+    assert not torch.equal(one(tiny.images), two(tiny.images)) and not one.training
+
+
+def test_the_script_trains_on_its_items_and_measures_on_the_others_with_other_draws(tmp_path, monkeypatch):
+    drawn, measured, place = [], [], "course_utils.data.make_reference_model."
+    monkeypatch.setattr(place + "split_items", lambda: ([1, 2], [50]))
+    monkeypatch.setattr(
+        place + "draw_photos", lambda items, **how: drawn.append((items, how)) or draw_photos(items, **how)
+    )
+    monkeypatch.setattr(place + "train_reference_model", lambda photos, **how: ReferenceCNN())
+    monkeypatch.setattr(place + "accuracy", lambda model, photos: measured.append(len(photos)) or 0.5)
+    make(tmp_path / "weights.npz", photos_per_item=3, seed=6)
+    assert drawn == [([1, 2], {"seed": 7, "photos_per_item": 3}), ([50], {"seed": 6})] and measured == [6, 1]
+    assert b"\r" not in (tmp_path / "weights.json").read_bytes()
 
 
 def test_what_the_script_saves_is_what_it_made(tmp_path, monkeypatch):
