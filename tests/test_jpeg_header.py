@@ -95,6 +95,12 @@ UNUSUAL = {
     "a fill byte": jpeg()[:2] + b"\xff" + jpeg()[2:],
     "a byte between blocks": jpeg()[:2] + COMMENT + b"\x00" + jpeg()[2:],
     "a block too short": jpeg()[:2] + b"\xff\xfe\x00\x01" + jpeg()[2:],
+    "four components": with_frame(_5=4)
+    .replace(b"\xff\xc0\x00\x11", b"\xff\xc0\x00\x14")
+    .replace(b"\x03\x11\x01\xff\xc4", b"\x03\x11\x01\x04\x11\x01\xff\xc4", 1),
+    "a frame cut short": jpeg()[:2] + block(0xC0, b"\x08\0\x10\0") + jpeg()[2:],
+    "a block that begins with another byte": jpeg()[:2] + COMMENT + b"\x00" + COMMENT[1:] + jpeg()[2:],
+    "another first byte": b"\x00" + jpeg()[1:],
     "a scan without its block": jpeg().replace(b"\xff\xda\x00\x0c", b"\xff\xda\x00\x00"),
     "a restart before the scan": jpeg()[:2] + b"\xff\xd0" + jpeg()[2:],
     "two frames": jpeg().replace(b"\xff\xc0", block(0xC0, b"\x08\0\x10\0\x18\x01\x01\x11\0") + b"\xff\xc0", 1),
