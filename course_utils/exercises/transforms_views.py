@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import torch
 from torch.utils.data import Subset
 
 from course_utils.datasets import ArrayDataset
 from course_utils.exercises.declare import exercise
+from course_utils.exercises.facts import facts_differ
+from course_utils.exercises.wording import kind
 
 
 class _Adds:
@@ -31,27 +34,45 @@ def _photos(num_photos: int, train_indices: list[int], val_indices: list[int]) -
 
 def _views(result, dataset, train_indices, val_indices, augment, plain) -> dict:
     """What the two views give, how often the transforms act, and whose images they show when these are changed."""
-    found = _found(*map(_examples, result), "None" if dataset.transform is None else "set")
+    if not isinstance(result, (list, tuple)) or len(result) != 2:
+        return {_VIEWS: f"one result ({kind(result)}), and not (train, val)"}
+    early = augment.calls + plain.calls
+    examples = list(map(_read, result))
+    if any(not isinstance(each, (list, tuple)) or len(each) != 2 for view in examples for each in view):
+        return {_VIEWS: "an example is an image alone, and not (image, target)"}
+    found = _found(*map(_plain, examples), "None" if dataset.transform is None else "set")
+    found["the transforms have acted before an example is read"] = early > 0
     calls = augment.calls + plain.calls
+    again = [_plain(_read(view)) for view in result]
+    found["transforms act at each reading"] = augment.calls + plain.calls > calls
+    if not found["transforms act at each reading"] or again != [found["train"], found["val"]]:
+        return found
     dataset.images += 1
     brighter = [[(value + 1, target) for value, target in found[name]] for name in ("train", "val")]
-    found["views share the dataset's images"] = list(map(_examples, result)) == brighter
-    found["transforms act at each reading"] = augment.calls + plain.calls > calls
+    found["views share the dataset's images"] = [_plain(_read(view)) for view in result] == brighter
     return found
 
 
-def _examples(view) -> list[tuple[int, int]]:
-    pairs = [view[place] for place in range(len(view))]
-    return [(int(image), int(target)) for image, target in pairs]
+def _read(view) -> list:
+    return [view[place] for place in range(len(view))]
+
+
+_VIEWS = "what is returned"
+
+
+def _plain(examples: list) -> list[tuple[int, int]]:
+    return [(int(image), int(target)) for image, target in examples]
 
 
 def _found(train: list, val: list, transform: str = "None") -> dict:
     return {
+        _VIEWS: "(train, val) of (image, target)",
         "train": train,
         "val": val,
         "dataset.transform afterwards": transform,
-        "views share the dataset's images": True,
+        "the transforms have acted before an example is read": False,
         "transforms act at each reading": True,
+        "views share the dataset's images": True,
     }
 
 
@@ -68,6 +89,7 @@ def _found(train: list, val: list, transform: str = "None") -> dict:
     ],
     arrange=_photos,
     observe=_views,
+    difference=facts_differ,
     describe=lambda num_photos, train_indices, val_indices: (
         f"two_views(dataset, {train_indices}, {val_indices}, augment, plain), {num_photos} images whose value and "
         "target is their index; augment adds 100, plain adds 10"
@@ -91,7 +113,8 @@ def two_views(dataset, train_indices: list[int], val_indices: list[int], augment
     train_indices, val_indices : which examples the parts hold, in this order
     augment, plain : image -> image, for the training and for the validation part; applied anew
                     each time that an example is read
-    returns       : (train, val), two datasets. They share the dataset's images, which are large
+    returns       : (train, val), two datasets of (image, target) with an index and a length. They
+                    share the dataset's images, which are large
     """
     train, val = copy.copy(dataset), copy.copy(dataset)  # the images in them are not copied
     train.transform, val.transform = augment, plain
@@ -146,9 +169,10 @@ def changes_the_given_dataset(dataset, train_indices, val_indices, augment, plai
 
 
 @two_views.wrong
-def copies_the_images(dataset, train_indices, val_indices, augment, plain):
-    """Both views are right, but each has images of its own: copy.deepcopy, and indexing with a list, copy them. A
-    dataset of 10 GB takes 30. copy.copy makes a new object around the same images."""
+def has_images_of_its_own(dataset, train_indices, val_indices, augment, plain):
+    """Both views are right, but each has images of its own: copy.deepcopy, and indexing with a list, copy them, and a
+    dict of what was read before keeps them. A dataset of 10 GB takes 30. copy.copy makes a new object around the same
+    images."""
     train, val = copy.deepcopy(dataset), copy.deepcopy(dataset)
     train.transform, val.transform = augment, plain
     return Subset(train, train_indices), Subset(val, val_indices)
@@ -185,3 +209,81 @@ def exchanges_the_transforms(dataset, train_indices, val_indices, augment, plain
     """The transforms have changed places: validation is augmented, so its accuracy varies by chance, and training is
     not."""
     return two_views.answer(dataset, train_indices, val_indices, plain, augment)
+
+
+class _View:
+    """What readers write in place of a copy: a dataset around a dataset."""
+
+    def __init__(self, dataset, indices, change) -> None:
+        self.dataset, self.indices, self.change = dataset, list(indices), change
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, place: int):
+        return self.change(self.dataset[self.indices[place]])
+
+
+def _both(make: Callable) -> Callable:
+    """A wrong answer of two views, each made by `make(dataset, indices, transform)`."""
+    return lambda dataset, train_indices, val_indices, augment, plain: (
+        make(dataset, train_indices, augment),
+        make(dataset, val_indices, plain),
+    )
+
+
+@two_views.wrong
+def forgets_the_target(dataset, train_indices, val_indices, augment, plain):
+    """The views give images without their targets: dataset[i] is a pair (image, target), and the loss needs both.
+    Transform the first, and return the two."""
+    only = lambda dataset, indices, transform: _View(dataset, indices, lambda pair: transform(pair[0]))  # noqa: E731
+    return _both(only)(dataset, train_indices, val_indices, augment, plain)
+
+
+@two_views.wrong
+def transforms_the_pair(dataset, train_indices, val_indices, augment, plain):
+    """The transform is called with the pair (image, target), and it takes an image: the addition inside it fails. Take
+    the pair apart: image, target = dataset[i], then (transform(image), target)."""
+    whole = lambda dataset, indices, transform: _View(dataset, indices, transform)  # noqa: E731
+    return _both(whole)(dataset, train_indices, val_indices, augment, plain)
+
+
+@two_views.wrong
+def remembers_what_was_transformed(dataset, train_indices, val_indices, augment, plain):
+    """An example is transformed when it is first read, and the result is kept: every later epoch sees the same crop and
+    the same flip. Keep what was decoded, if anything, and transform at each reading."""
+
+    def kept(dataset, indices, transform):
+        known: dict = {}
+
+        def change(pair):
+            if pair[1] not in known:
+                known[pair[1]] = (transform(pair[0]), pair[1])
+            return known[pair[1]]
+
+        return _View(dataset, indices, change)
+
+    return _both(kept)(dataset, train_indices, val_indices, augment, plain)
+
+
+@two_views.wrong
+def transforms_one_view_only(dataset, train_indices, val_indices, augment, plain):
+    """One view has no transform: usually that of validation, which then gets images of another range or size than the
+    model was trained on. Each view has its own."""
+    train = copy.copy(dataset)
+    train.transform = augment
+    return Subset(train, train_indices), Subset(dataset, val_indices)
+
+
+@two_views.form_of("transforms_one_view_only")
+def transforms_the_view_of_validation_only(dataset, train_indices, val_indices, augment, plain):
+    val = copy.copy(dataset)
+    val.transform = plain
+    return Subset(dataset, train_indices), Subset(val, val_indices)
+
+
+@two_views.wrong
+def sorts_the_indices(dataset, train_indices, val_indices, augment, plain):
+    """The examples are right and stand in another order than the indices: a stored split, and predictions kept by their
+    place, then belong to other photos. Keep the order that was given."""
+    return two_views.answer(dataset, sorted(train_indices), sorted(val_indices), augment, plain)
