@@ -7,7 +7,15 @@ import pytest
 import torch
 
 from course_utils.exercises.declare import exercise
-from course_utils.exercises.facts import LEFT_ALONE, facts_differ, moved_generators, times_each
+from course_utils.exercises.facts import (
+    LEFT_ALONE,
+    Said,
+    facts_differ,
+    moved_generators,
+    times_each,
+    use_of_generators,
+    uses_hash,
+)
 from course_utils.exercises.isolation import isolated
 from course_utils.exercises.judging import judge
 from course_utils.exercises.verify import verify
@@ -52,6 +60,41 @@ def test_a_global_generator_that_moved_is_named(draw, words):
     with isolated():
         draw()
         assert moved_generators() == words
+
+
+def test_a_fact_with_details_is_compared_by_its_words_and_shown_with_its_details():
+    one, other = Said("some never", "7 never"), Said("some never", "3 never")
+    assert facts_differ({"each": one}, {"each": other}) is None
+    assert facts_differ({"each": "once"}, {"each": other}) == "each: 3 never; it should be: once"
+
+
+def _draws_and_remembers(known={}):  # noqa: B006
+    return known.setdefault("draw", random.random()) if not known else known["draw"]
+
+
+@pytest.mark.parametrize(
+    "call, words, details",
+    [
+        (lambda: random.Random(1).random(), LEFT_ALONE, ""),
+        (lambda: random.seed(5), "seeded", "Python's is seeded"),
+        (lambda: (torch.default_generator.manual_seed(5), torch.rand(1)), "seeded", "torch's is seeded"),
+        (lambda: (np.random.rand(), random.random()), "drawn from", "Python's and NumPy's are drawn from"),
+        (_draws_and_remembers, "drawn from", "Python's is drawn from"),
+    ],
+    ids=["own", "seeds", "seeds torch's", "draws from two", "remembers"],
+)
+def test_seeding_a_global_generator_is_told_from_drawing(call, words, details):
+    with isolated():
+        found = use_of_generators(call)
+    assert found == words and getattr(found, "details", "") == details
+
+
+def _by_hash(text):
+    return [hash(each) for each in text]
+
+
+def test_a_call_of_hash_is_found_inside_a_function():
+    assert uses_hash(_by_hash.__code__) and not uses_hash(_draws_and_remembers.__code__) and not uses_hash(None)
 
 
 def _toy():

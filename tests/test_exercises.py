@@ -461,7 +461,10 @@ def test_a_result_that_cannot_be_observed_is_told_with_its_reason():
         return {"lr": num}
 
     status, text = _words(lambda num: {"rate": num}, groups)
-    assert status == "wrong" and "the result {'rate': 2} is not of the kind that the task asks for (KeyError: 'lr')" in text
+    assert (
+        status == "wrong"
+        and "the result {'rate': 2} is not of the kind that the task asks for (KeyError: 'lr')" in text
+    )
     assert "returned None" in _words(lambda num: print(num), groups)[1]
 
 
@@ -544,6 +547,31 @@ def test_equal_by_what_matters(expected, got):
 )
 def test_a_difference_is_told_with_kind_shape_and_dtype_first(expected, got, words):
     assert words in difference(expected, got)
+
+
+def test_names_in_another_order_are_told_as_the_same_names():
+    assert difference(["a", "b"], ["b", "a"]).startswith(
+        "the same in another order: expected ['a', 'b'], got ['b', 'a']"
+    )
+    assert "another order" not in difference(["a", "b"], ["b", "b"])
+    assert "another order" not in difference([0.5, 1.0], [1.0, 0.5])
+
+
+@pytest.mark.parametrize(
+    "got, words",
+    [
+        ((1, [0]), "the epoch: expected 2, got 1"),
+        ((2, [1]), "the batches: at [0]: expected 0, got 1"),
+        ([[0], [1]], "expected a tuple (the epoch, the batches), got a list: [[0], [1]]"),
+        (2, "expected a tuple (the epoch, the batches), got a number: 2"),
+    ],
+)
+def test_the_places_of_a_tuple_have_names(got, words):
+    assert difference((2, [0]), got, parts=("the epoch", "the batches")) == words
+
+
+def test_parts_that_agree_do_not_differ():
+    assert difference((2, [0]), [2, (0,)], parts=("the epoch", "the batches")) is None
 
 
 # The ids, the hints, the reports

@@ -322,6 +322,22 @@ def test_a_buffer_with_favourites_is_refused(draw):
     assert (status, mistake) == ("wrong", "favours_some_places") and "times, with a buffer of 5; it should be" in text
 
 
+@pytest.mark.parametrize("rest, mistake", [(0, "forgets_what_is_left"), (None, "leaves_what_is_left_in_its_order")])
+def test_what_is_left_in_a_buffer_that_was_filled_first_is_known(rest, mistake):
+    def shuffle_buffer(records, buffer_size, seed):
+        generator, buffer = random.Random(seed), []
+        for record in records:
+            if len(buffer) < buffer_size:
+                buffer.append(record)
+                continue
+            place = generator.randrange(buffer_size)
+            yield buffer[place]
+            buffer[place] = record
+        yield from buffer[:rest]
+
+    assert _words("datasets-5", shuffle_buffer)[:2] == ("wrong", mistake)
+
+
 def test_a_draw_past_the_end_is_recognised():
     assert _words("datasets-5", _buffered(lambda g, n: g.randint(0, n)))[1] == "draws_a_place_past_the_end"
 

@@ -193,7 +193,7 @@ def test_sound_statistics_are_right(given):
         (lambda b: _sums(b, dtype=torch.float32), "sums_in_float32"),
         (_of_variances, "averages_the_stds"),
         (_twice, "reads_the_batches_twice"),
-        (_means_of_batches, "averages_torchs_results_of_the_batches"),
+        (_means_of_batches, "averages_the_results_of_the_batches"),
     ],
     ids=["cat", "growing", "lists", "numel", "no clamp", "float32", "variances", "twice", "means of batches"],
 )

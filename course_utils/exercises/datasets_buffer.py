@@ -80,11 +80,30 @@ def forgets_what_is_left(records, buffer_size, seed):
     return _through(records, buffer_size, random.Random(seed).randrange, lambda buffer: [])
 
 
+@shuffle_buffer.form_of("forgets_what_is_left")
+def forgets_what_is_left_of_a_buffer_filled_first(records, buffer_size, seed):
+    generator, buffer = random.Random(seed), list(islice(records, buffer_size))
+    for record in records:
+        place = generator.randrange(buffer_size)
+        yield buffer[place]
+        buffer[place] = record
+
+
 @shuffle_buffer.wrong
 def leaves_what_is_left_in_its_order(records, buffer_size, seed):
     """What is left at the end comes out unshuffled: a stream shorter than the buffer, or the last shard of a class,
     keeps its order. Shuffle the rest as well."""
     return _through(records, buffer_size, random.Random(seed).randrange, lambda buffer: buffer)
+
+
+@shuffle_buffer.form_of("leaves_what_is_left_in_its_order")
+def leaves_what_is_left_of_a_buffer_filled_first(records, buffer_size, seed):
+    generator, buffer = random.Random(seed), list(islice(records, buffer_size))
+    for record in records:
+        place = generator.randrange(buffer_size)
+        yield buffer[place]
+        buffer[place] = record
+    yield from buffer
 
 
 @shuffle_buffer.wrong

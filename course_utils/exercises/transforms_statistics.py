@@ -130,7 +130,7 @@ def counts_all_batches_alike_and_averages_the_stds(batches):
 
 
 @channel_mean_std.wrong
-def averages_torchs_results_of_the_batches(batches):
+def averages_the_results_of_the_batches(batches):
     """Mean and std of each batch are averaged. That is wrong three times: torch.std divides by one less, as a single
     batch shows; the last, smaller batch counts as much as a full one; and how far the batches lie from one another has
     gone missing. Add up sums, squares and counts."""
