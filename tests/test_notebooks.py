@@ -26,7 +26,15 @@ EXEMPT = {
         "repair-seeds": "repair-figure",
         "where": "where-facts",
     },
-    "02_transforms": {"label-table": "label-facts", "speed": "speed-facts"},
+    "02_transforms": {
+        "fine-train": "fine-betrayed",
+        "repair-run": "repair-facts",
+        "normalise-run": "normalise-figure",
+        "label-table": "label-facts",
+        "flip-classes": "flip-facts",
+        "flip-train": "flip-facts",
+        "speed": "speed-facts",
+    },
     "03_sampling": {
         "fine-run": "fine-betrayed",
         "repair": "buffer-train",
