@@ -14,7 +14,7 @@ import torch
 from course_utils.exercises.declare import exercise
 from course_utils.exercises.facts import facts_differ
 from course_utils.exercises.sampling_keys import keyed_coins
-from course_utils.exercises.sampling_order_facts import SOUND_GRID, SOUND_ONE, order_facts
+from course_utils.exercises.sampling_order_facts import SOUND, SOUND_GRID, SOUND_ONE, order_facts
 from course_utils.exercises.sampling_ranks import rank_batches
 from course_utils.exercises.sampling_recall import recall_per_class
 from course_utils.exercises.sampling_resume import resume_batches
@@ -33,7 +33,7 @@ _SUBSET = [3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46, 26]
     difficulty="easy",
     minutes=8,
     cases=[([4], 5, 0), (list(range(12)), 5, 0), (_SUBSET, 5, 3)],
-    expected=[SOUND_ONE, SOUND_GRID, SOUND_GRID],
+    expected=[SOUND_ONE, SOUND_GRID, SOUND],
     probe=order_facts,
     difference=facts_differ,
     keep_arguments=True,

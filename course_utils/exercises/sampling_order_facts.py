@@ -48,11 +48,12 @@ def order_facts(fn, result, indices: list, seed: int, epoch: int) -> dict:
         ),
         "in another process": "hash() may differ" if uses_hash(getattr(fn, "__code__", None)) else "the same order",
     }
-    return facts | _grid_facts(drawn) if _sound_so_far(facts) else facts
+    whole = given == list(range(len(given)))  # the grid takes thousands of calls: in one case, and if all else is sound
+    return facts | _grid_facts(drawn) if whole and _sound_so_far(facts) else facts
 
 
 def _sound_so_far(facts: dict) -> bool:
-    return facts_differ({name: _SOUND[name] for name in facts}, facts) is None
+    return facts_differ({name: SOUND[name] for name in facts}, facts) is None
 
 
 def _grid_facts(drawn) -> dict:
@@ -117,7 +118,7 @@ def _compared(drawn, pair) -> str:
 
 
 SOUND_ONE = {"the indices": "each once", "the global generators": LEFT_ALONE}
-_SOUND = SOUND_ONE | {
+SOUND = SOUND_ONE | {
     "the same seed and epoch once more": "the same order",
     "the next epoch": "two orders",
     "another seed": "two orders",
@@ -125,7 +126,7 @@ _SOUND = SOUND_ONE | {
     "the next seed, and the next epoch of this seed": "two orders",
     "in another process": "the same order",
 }
-SOUND_GRID = _SOUND | {
+SOUND_GRID = SOUND | {
     "orders of 120 epochs": "all different",
     "orders of 12 seeds": "all different",
     "neighbours in the list": "torn apart",
