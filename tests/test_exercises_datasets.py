@@ -222,10 +222,21 @@ def test_records_that_nobody_reads_are_shown_by_their_places():
         (lambda s, r, R, w, W: [x for x in s if x % (R * W) == r * W + w], "chooses_by_what_the_record_is"),
         (lambda s, r, R, w, W: [x for x in s if hash(x) % (R * W) == w * R + r], "chooses_by_what_the_record_is"),
         (lambda s, r, R, w, W: list(islice(s, w * W + r, None, R * W)), "multiplies_by_the_wrong_size"),
+        (
+            lambda s, r, R, w, W: [x for i, x in enumerate(s) if i % (R * W) == w * W + r],
+            "multiplies_by_the_wrong_size",
+        ),
         (lambda s, r, R, w, W: list(islice(s, r * W + w + 1, None, R * W)), "starts_one_too_late"),
         (lambda s, r, R, w, W: list(islice(s, r * W + w, R * W)), "gives_islice_the_step_as_its_stop"),
     ],
-    ids=["the record divided", "its hash", "the wrong factor", "counted from one", "islice with a stop"],
+    ids=[
+        "the record divided",
+        "its hash",
+        "the wrong factor",
+        "its remainder",
+        "counted from one",
+        "islice with a stop",
+    ],
 )
 def test_divisions_of_a_stream_that_are_nearly_right_are_recognised(share, mistake):
     def worker_share(stream, rank, world_size, worker, num_workers):

@@ -55,7 +55,7 @@ def _checks(image, *, widths=torch.is_floating_point, little=0.0, before=lambda 
     "given, mistake",
     [
         (_guesses, "guesses_from_the_values"),
-        (lambda x: x / 255 if x.max() > 1 else x.float(), None),
+        (lambda x: x.float() / 255 if x.max() > 1 else x.float(), "guesses_from_the_values"),
         (lambda x: _checks(x, little=1e-3), "allows_a_little_more"),
         (lambda x: _checks(x, before=lambda x: x.float()), None),
         (
@@ -256,6 +256,13 @@ def test_remembering_is_not_taken_for_transforming_at_the_start():
 
     status, mistake, text = _words("transforms-4", _of(remembers))
     assert mistake == "remembers_what_was_transformed" and "transforms act at each reading: False" in text
+
+
+def test_two_views_without_transforms_are_not_said_to_have_set_any():
+    def untouched(dataset, train_indices, val_indices, augment, plain):
+        return Subset(dataset, train_indices), Subset(dataset, val_indices)
+
+    assert "Neither transform is ever applied. If you set" in _words("transforms-4", untouched)[2]
 
 
 def test_one_view_in_place_of_two_is_told():

@@ -162,6 +162,20 @@ def multiplies_the_worker_by_the_workers(stream, rank, world_size, worker, num_w
     return list(islice(stream, worker * num_workers + rank, None, world_size * num_workers))
 
 
+def _by_remainder(stream, number: int, readers: int) -> list:
+    return [record for place, record in enumerate(stream) if place % readers == number]
+
+
+@worker_share.form_of("multiplies_by_the_wrong_size")
+def multiplies_the_worker_by_the_workers_and_looks_for_the_remainder(stream, rank, world_size, worker, num_workers):
+    return _by_remainder(stream, worker * num_workers + rank, world_size * num_workers)
+
+
+@worker_share.form_of("multiplies_by_the_wrong_size")
+def multiplies_the_rank_by_the_ranks_and_looks_for_the_remainder(stream, rank, world_size, worker, num_workers):
+    return _by_remainder(stream, rank * world_size + worker, world_size * num_workers)
+
+
 @worker_share.wrong
 def loses_what_is_left(stream, rank, world_size, worker, num_workers):
     """The stream is cut into equal pieces with `//`: what is left over is read by nobody, in every epoch the same

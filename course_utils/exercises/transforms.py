@@ -140,6 +140,12 @@ def guesses_from_the_values_without_a_change_of_type(image):
 
 
 @to_unit_float.form_of("guesses_from_the_values")
+def guesses_from_the_values_as_they_are(image):
+    """torch has no max() of uint16, so a 16-bit image stops with an error in this form."""
+    return image.float() / 255 if image.max() > 1 else image.float()
+
+
+@to_unit_float.form_of("guesses_from_the_values")
 def guesses_from_the_values_and_refuses_the_rest(image):
     image = image.float()
     if image.max() > 1:

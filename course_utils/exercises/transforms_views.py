@@ -122,9 +122,9 @@ def two_views(dataset, train_indices: list[int], val_indices: list[int], augment
 
 
 @two_views.wrong
-def sets_the_transform_of_the_subsets(dataset, train_indices, val_indices, augment, plain):
-    """A Subset does not look at an attribute named transform, and Python lets you set any: neither transform is ever
-    applied, and nothing says so."""
+def applies_no_transform(dataset, train_indices, val_indices, augment, plain):
+    """Neither transform is ever applied. If you set `transform` on a Subset: it does not look at that attribute, and
+    Python lets you set any, so nothing says so. The dataset inside applies its own."""
     train, val = Subset(dataset, train_indices), Subset(dataset, val_indices)
     train.transform, val.transform = augment, plain
     return train, val
