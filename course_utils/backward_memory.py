@@ -42,8 +42,8 @@ def tensors_for_backward(fn: Callable[[], torch.Tensor]) -> list[SavedTensor]:
     saved: list[torch.Tensor] = []  # held: memory that is given back and used again would count as one
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
-        saved.append(tensor.detach())
-        return tensor
+        saved.append(tensor.detach())  # the tensor itself would keep its graph, which keeps it: never freed
+        return saved[-1]
 
     with _modules_that_run() as modules, saved_tensors_hooks(pack, lambda tensor: tensor):
         result = fn()

@@ -53,7 +53,7 @@ class StepProfile:
     device: str
 
     def __str__(self) -> str:
-        width = max(len(row.name) for row in self.rows)
+        width = max(9, *(len(row.name) for row in self.rows))
         lines = [f"{'operation':{width}}  calls  self {self.device} ms   share"]
         for row in self.rows:
             lines.append(f"{row.name:{width}}  {row.calls:5}  {row.self_ms:11.3f}  {row.share:6.1%}")
