@@ -161,6 +161,19 @@ def test_an_interrupt_between_two_lines_leaves_no_section_open(pass_by):
     assert timer.step_ms == pytest.approx([8])
 
 
+def test_a_loop_that_was_left_has_no_open_step_and_closed_late_it_does_not_end_the_next_ones(pass_by):
+    timer = StepTimer(warmup=0)
+    old, new = iter(timer.watch([0, 0])), iter(timer.watch([0, 0, 0, 0]))
+    next(old), next(new), next(new)
+    pass_by(5)
+    old.close()
+    next(new)
+    assert timer.step_ms == pytest.approx([5])
+    new.close()
+    with pytest.raises(RuntimeError, match="no step is open"):
+        timer.end_step()
+
+
 def nested(timer):
     with timer.section("forward"), timer.section("backward"):
         pass
