@@ -139,7 +139,9 @@ def look(settings: Mapping[str, float], *, photos: ArrayDataset, seed: int = 0) 
     if unknown:
         raise ValueError(f"settings must be of {', '.join(SLIDERS)}; got {', '.join(unknown)}")
     images, guesses = _ask(settings, photos, seed)
-    alone = {name: _alone(name, settings[name], photos, seed) for name in stages(settings)}
+    whole = (_change(images, photos.images), (guesses == photos.targets).double().mean().item())
+    on = list(stages(settings))
+    alone = {name: _alone(name, settings[name], photos, seed) if len(on) > 1 else whole for name in on}
     classes = [photos.classes[target] for target in photos.targets.tolist()]
     names = [photos.classes[guess] for guess in guesses.tolist()]
     return View(dict(settings), photos.images, images, classes, names, alone)
