@@ -39,11 +39,11 @@ Statistic = float | Sequence[float] | torch.Tensor
 
 
 class ToFloat:
-    """Batch transform: uint8 images to float32 in [0, 1], then (x - mean) / std. Draws nothing; picklable.
+    """Batch transform: images to float32 in [0, 1], then (x - mean) / std. Draws nothing; picklable.
 
     mean, std : in [0, 1] units, one number or one a channel, as `channel_stats` gives them; both or neither
-    raises    : ValueError for only one of them, a std of 0; when called, for images that are neither uint8 nor float,
-                or have another number of channels
+    raises    : ValueError for only one of them, a std of 0; when called, for images that are neither uint8 nor
+                float in [0, 1] (0 .. 255 as floats, normalised before), or have another number of channels
     """
 
     keyed = True
@@ -56,9 +56,9 @@ class ToFloat:
         scaled = _unit_range(images)
         if self.mean is not None:
             _check_channels(scaled, max(len(self.mean), len(self.std)))
-            # in place only in a copy made here: four times as fast
-            own = images.dtype != torch.float32 and scaled.dim() > 2
-            scaled = (scaled.sub_(self.mean) if own else scaled - self.mean).div_(self.std)
+            mean, std = self.mean.to(scaled.device), self.std.to(scaled.device)
+            own = images.dtype != torch.float32 and scaled.dim() > 2  # a copy made here: in place is 4 x as fast
+            scaled = (scaled.sub_(mean) if own else scaled - mean).div_(std)
         return scaled, targets
 
 
@@ -83,13 +83,13 @@ def _per_channel(values: Statistic) -> torch.Tensor:
 
 
 def _unit_range(images: torch.Tensor) -> torch.Tensor:
-    """float32: uint8 divided by 255, floats as they are; new memory unless they are float32 already."""
+    """float32: uint8 divided by 255, floats in [0, 1] as they are; new memory unless they are float32 already."""
     if images.dtype == torch.uint8:
         return images.float().div_(255)
-    if not images.is_floating_point():
-        raise ValueError(
-            f"images must be uint8 (0 .. 255) or float (0 .. 1), got {images.dtype}: its range is not known"
-        )
+    low, high = (images.min().item(), images.max().item()) if images.numel() else (0, 1)
+    if not images.is_floating_point() or low < 0 or high > 1:  # NaN passes: other tools look for it
+        span = f"{images.dtype} from {low:g} to {high:g}"
+        raise ValueError(f"need images uint8 or float in [0, 1], got {span}: scale and normalise once")
     return images.float()
 
 

@@ -83,6 +83,20 @@ def test_to_float_refuses_what_it_cannot_scale():
         ToFloat([0.5, 0.5], [0.1, 0.0])
 
 
+@pytest.mark.parametrize("value", [200.0, -0.5, float("inf")])
+def test_floats_of_another_range_are_refused_before_they_are_normalised(value):
+    images = torch.full((2, 1, 4, 4), 0.5)
+    images[1, 0, 2, 3] = value
+    with pytest.raises(ValueError, match=r"float in \[0, 1\], got torch.float32 from .*once"):
+        ToFloat(0.5, 0.25)(images, TARGETS)
+
+
+def test_normalising_twice_is_an_error():
+    once, _ = ToFloat(0.5, 0.25)(torch.tensor([[[[0, 255]]]], dtype=torch.uint8), None)
+    with pytest.raises(ValueError, match="from -2 to 2: .*normalise once"):
+        ToFloat(0.5, 0.25)(once, None)
+
+
 def test_batch_transforms_compose_in_order_survive_pickling_and_stay_keyed():
     both = ComposeBatch(partial(crop_flip, padding=2), ToFloat(0.5, 0.25))
     data = pickle.loads(pickle.dumps(dataset(batch_transform=both)))
@@ -175,7 +189,7 @@ def negative(image: torch.Tensor) -> torch.Tensor:
 
 
 def noisy(image: torch.Tensor) -> torch.Tensor:
-    return image + torch.rand(1)
+    return image.float() / 256 + torch.rand(1) / 256
 
 
 def test_two_views_share_their_images_and_not_their_transforms():
@@ -465,7 +479,7 @@ class Wrapped(Dataset):
         return getattr(self.__dict__["inner"], name)
 
     def __getitem__(self, index):
-        return self.inner[index][0] + torch.rand(1), index
+        return self.inner[index][0].float() / 256 + torch.rand(1) / 256, index
 
 
 def test_what_is_built_on_an_image_folder_and_draws_is_keyed(tmp_path):
@@ -480,6 +494,6 @@ def test_what_is_built_on_an_image_folder_and_draws_is_keyed(tmp_path):
     wrapped, quiet = Wrapped(ImageFolderDataset(root)), ImageFolderDataset(root)
     for view in (
         with_transform(wrapped, batch_transform=ToFloat()),
-        with_transform(quiet, lambda image: image + torch.rand(1), batch_transform=ToFloat()),
+        with_transform(quiet, noisy, batch_transform=ToFloat()),
     ):
         assert torch.equal(view.take(key([4, 2]))[0], view.take(key([4, 2]))[0])
