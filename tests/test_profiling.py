@@ -66,7 +66,7 @@ def loaders(num_workers):
         "own generator": DataLoader(Drawing(), batch_size=4, shuffle=True, generator=generator, **kept),
         "keys": DataLoader(Drawing(), batch_sampler=EpochBatches(10, batch_size=4, seed=1), num_workers=num_workers),
         "no batches": DataLoader(Drawing(), batch_size=None, num_workers=num_workers),
-        "stream": DataLoader(Stream(), batch_size=2, num_workers=num_workers),
+        "stream": DataLoader(Stream(), batch_size=2, **kept),
     }
 
 
