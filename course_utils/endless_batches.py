@@ -103,8 +103,7 @@ def _of_resumable(loader: ResumableLoader) -> EndlessBatches:
 
 def _of_dataloader(loader: DataLoader) -> EndlessBatches:
     own = copy.copy(loader)
-    own._iterator = None  # that of persistent workers stays the loader's
-    own.__dict__["persistent_workers"] = False  # past DataLoader's own guard: this copy was never iterated
+    own.__dict__["persistent_workers"] = False  # past DataLoader's guard; kept workers stay the loader's
     streams = isinstance(loader.dataset, IterableDataset)
     if not streams:
         name = "sampler" if loader.batch_sampler is None else "batch_sampler"
