@@ -213,7 +213,7 @@ def test_it_disturbs_no_generator(photos):
 def test_the_still_twin_is_a_decided_fact(outputs):
     augmentation_lab()._ipython_display_()
     assert [out["text/plain"][:8] for out in outputs] == ["[live ex", "[figure:", "[figure]"]
-    assert re.search("it recognises fewer than with changed light", outputs[2]["text/plain"])
+    assert re.search("which also have black corners, it recognises fewer", outputs[2]["text/plain"])
 
 
 def test_without_ipywidgets_the_still_twin_stands_alone():

@@ -78,7 +78,8 @@ def _still(photos: ArrayDataset) -> Still:
     fewer = "fewer" if turn.recognised < light.recognised else "not fewer"
     alt = (
         "Six photos as they are, with brightness and contrast changed by up to 0.4, and turned by up to 45 degrees. "
-        f"The titles are what the reference model says. Turned, it recognises {fewer} than with changed light."
+        "The titles are what the reference model says. "
+        f"Of the turned photos, which also have black corners, it recognises {fewer}."
     )
     return Still(fig, alt)
 
