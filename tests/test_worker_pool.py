@@ -348,6 +348,9 @@ except KeyboardInterrupt:
 time.sleep(0.5)  # a reader takes longer before the cell is run again
 print(*got, *(int(batch) for batch in loader))
 del loader
+deadline = time.monotonic() + 20
+while threading.active_count() > 1 and time.monotonic() < deadline:
+    time.sleep(0.05)  # the thread that fed a worker's queue ends a moment after the worker
 print("left:", len(multiprocessing.active_children()), "children,", threading.active_count() - 1, "threads")
 """
 
