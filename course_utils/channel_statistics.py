@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import Dataset
 
 from course_utils.datasets import ArrayDataset
+from course_utils.images import check_unit_range
 from course_utils.randomness import isolated_rng
 
 _VALUES_AT_ONCE = 2**18  # 2 MiB of float64: twice as fast as 16 MiB; and 512 photos of 224 pixels would be 600
@@ -73,9 +74,5 @@ def _checked_pixels(images: Any, name: str) -> torch.Tensor:
     if not isinstance(images, torch.Tensor) or images.dim() < 3 or images.numel() == 0:
         got = tuple(images.shape) if isinstance(images, torch.Tensor) else type(images).__name__
         raise ValueError(f"{name}: need a tensor (C, H, W), got {got}")
-    if images.dtype == torch.uint8:
-        return images.double() / 255
-    if images.is_floating_point() and ((images >= 0) & (images <= 1)).all():
-        return images.double()
-    low, high = images.min().item(), images.max().item()
-    raise ValueError(f"{name}: need uint8, or float in [0, 1]; got {images.dtype} from {low} to {high}: scale it first")
+    check_unit_range(images, name=name)
+    return images.double() / 255 if images.dtype == torch.uint8 else images.double()

@@ -187,3 +187,19 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
+
+
+def check_unit_range(images: torch.Tensor, *, name: str = "images", slack: float = 1e-5) -> None:
+    """Nothing where white is known: uint8 (0 .. 255), or float in [0, 1]; else a ValueError with dtype and range.
+
+    images : of any shape
+    name   : what the error calls them
+    slack  : how far floats may lie outside; resizing a white float image rounds to 1.0000004. NaN is refused
+    """
+    if images.dtype == torch.uint8 or images.numel() == 0 and images.is_floating_point():
+        return
+    values = images if images.is_floating_point() else images.double()
+    low, high = values.aminmax() if images.numel() else (0, 0)
+    if not images.is_floating_point() or not (low >= -slack and high <= 1 + slack):
+        span = f"{images.dtype} from {low:g} to {high:g}"
+        raise ValueError(f"{name}: need uint8, or float in [0, 1]; got {span}: scale it first, and normalise once")

@@ -19,6 +19,7 @@ from torch import nn
 
 from course_utils.data import REFERENCE_MODEL
 from course_utils.datasets import ArrayDataset, group_split
+from course_utils.images import check_unit_range
 from course_utils.randomness import BatchKey, derive_seed, isolated_rng
 
 SIZE = 64  # height and width that the model takes
@@ -45,12 +46,7 @@ class ReferenceCNN(nn.Module):
 def _unit_range(images: torch.Tensor) -> torch.Tensor:
     if images.dtype == torch.uint8:
         return images.float() / 255
-    low, high = images.aminmax() if images.numel() else (torch.tensor(0.0), torch.tensor(1.0))
-    if not images.is_floating_point() or not (low > -0.01 and high < 1.01):
-        raise ValueError(
-            "the reference model needs uint8 images, or float in [0, 1], before Normalize; "
-            f"got {images.dtype} from {low:.3g} to {high:.3g}"
-        )
+    check_unit_range(images, name="the reference model, before Normalize", slack=0.01)
     return images.float()
 
 

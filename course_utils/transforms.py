@@ -18,7 +18,7 @@ from course_utils.batches import draws_nothing
 from course_utils.boxes import BoxedPhotos, mosaic, with_boxes
 from course_utils.channel_statistics import ChannelStats, channel_stats
 from course_utils.datasets import keyed_examples, run_batch_transform
-from course_utils.images import resize
+from course_utils.images import check_unit_range, resize
 from course_utils.randomness import BatchKey
 from course_utils.reference_model import (
     Recognition,
@@ -86,10 +86,7 @@ def _unit_range(images: torch.Tensor) -> torch.Tensor:
     """float32: uint8 divided by 255, floats in [0, 1] as they are; new memory unless they are float32 already."""
     if images.dtype == torch.uint8:
         return images.float().div_(255)
-    low, high = (images.min().item(), images.max().item()) if images.numel() else (0, 1)
-    if not images.is_floating_point() or low < 0 or high > 1:  # NaN passes: other tools look for it
-        span = f"{images.dtype} from {low:g} to {high:g}"
-        raise ValueError(f"need images uint8 or float in [0, 1], got {span}: scale and normalise once")
+    check_unit_range(images)
     return images.float()
 
 
@@ -215,11 +212,7 @@ def _decoded(image: Any) -> torch.Tensor:
     if isinstance(mode, str) and mode not in ("L", "RGB"):
         raise ValueError(f"need a PIL image of mode L or RGB, got {mode}: decode with load_rgb")
     pixels = functional.to_image(image)
-    known = pixels.dtype == torch.uint8 or (pixels.is_floating_point() and bool(((pixels >= 0) & (pixels <= 1)).all()))
-    if not known:
-        raise ValueError(
-            f"need uint8, or float in [0, 1]; got {pixels.dtype} from {pixels.min()} to {pixels.max()}: scale it first"
-        )
+    check_unit_range(pixels, name="the image")
     return pixels
 
 

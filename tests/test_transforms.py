@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 from torch.utils.data import Dataset, Subset
+from torchvision.transforms import v2
 
 from course_utils import channel_statistics
 from course_utils.datasets import ArrayDataset, ImageFolderDataset
@@ -87,8 +88,16 @@ def test_to_float_refuses_what_it_cannot_scale():
 def test_floats_of_another_range_are_refused_before_they_are_normalised(value):
     images = torch.full((2, 1, 4, 4), 0.5)
     images[1, 0, 2, 3] = value
-    with pytest.raises(ValueError, match=r"float in \[0, 1\], got torch.float32 from .*once"):
+    with pytest.raises(ValueError, match=r"float in \[0, 1\]; got torch.float32 from .*once"):
         ToFloat(0.5, 0.25)(images, TARGETS)
+
+
+@pytest.mark.parametrize("size", [6, 60])
+def test_white_floats_that_resizing_rounds_above_one_are_no_error(size):
+    white = v2.Resize(size)(torch.ones(3, 97, 88))
+    assert torch.equal(ToFloat()(white[None], None)[0][0], white)
+    channel_stats([(white, 0), (torch.zeros(3, 4, 4), 0)])
+    eval_transform(4)(white)
 
 
 def test_normalising_twice_is_an_error():
@@ -323,7 +332,7 @@ def test_one_number_serves_any_number_of_channels():
 @pytest.mark.parametrize(
     "image, message",
     [
-        (torch.full((3, 9, 9), 200.0), "float32 from 200.0 to 200.0"),
+        (torch.full((3, 9, 9), 200.0), "float32 from 200 to 200"),
         (torch.full((3, 9, 9), -0.5), "float32 from -0.5 to -0.5"),
         (torch.full((3, 9, 9), 200, dtype=torch.int32), "int32 from 200 to 200"),
         (torch.full((3, 9, 9), torch.nan), "float32 from nan"),
