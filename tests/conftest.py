@@ -30,6 +30,14 @@ def one_thread_and_a_fixed_seed():
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def progress_file(tmp_path, monkeypatch):
+    """No test writes to a reader's file, nor to that of another test."""
+    path = tmp_path / "progress.json"
+    monkeypatch.setenv("COURSE_PROGRESS", str(path))
+    return path
+
+
 def make_tiny_model(*, dropout: float = 0.0) -> nn.Module:
     """4 inputs, 3 classes, 35 parameters; the same weights at every call."""
     with torch.random.fork_rng(devices=[]):

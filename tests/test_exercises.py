@@ -26,14 +26,6 @@ ROOT = Path(__file__).parents[1]
 ALL = [e for chapter in chapters() for e in exercises_of(chapter).values()]
 
 
-@pytest.fixture(autouse=True)
-def progress_file(tmp_path, monkeypatch):
-    """No test writes to a reader's file."""
-    path = tmp_path / "progress.json"
-    monkeypatch.setenv("COURSE_PROGRESS", str(path))
-    return path
-
-
 # Every exercise of every chapter
 
 

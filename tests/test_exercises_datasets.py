@@ -9,20 +9,9 @@ from itertools import islice
 import pytest
 import torch
 
-from course_utils.exercises import check
 from course_utils.exercises.machinery import exercises_of
 from course_utils.exercises.wording import words_of_error
-
-
-@pytest.fixture(autouse=True)
-def progress_file(tmp_path, monkeypatch):
-    """No test writes to a reader's file."""
-    monkeypatch.setenv("COURSE_PROGRESS", str(tmp_path / "progress.json"))
-
-
-def _words(id, given):
-    report = check(id, given)
-    return report.status, report.mistake, " ".join(report.lines)
+from tests.reader_answers import judged
 
 
 def test_chapter_01_has_six_exercises_of_three_levels():
@@ -40,7 +29,7 @@ def _unknown_is_minus_one(folders, class_to_idx=None):
 
 
 def test_an_unknown_class_without_an_error_is_told_with_what_came_instead():
-    status, _, text = _words("datasets-1", _unknown_is_minus_one)
+    status, _, text = judged("datasets-1", _unknown_is_minus_one)
     assert status == "wrong" and "should raise ValueError, and returned" in text and "'owl': -1" in text
 
 
@@ -52,7 +41,7 @@ def test_an_assertion_where_a_value_error_is_due_names_both():
         assert all(name in class_to_idx for name in names)
         return class_to_idx
 
-    status, mistake, text = _words("datasets-1", asserts)
+    status, mistake, text = judged("datasets-1", asserts)
     assert (status, mistake) == ("wrong", "asserts_where_an_error_is_asked_for")
     assert "should raise ValueError, and raised AssertionError" in text
     assert words_of_error(AssertionError()) == "AssertionError, without a text"
@@ -63,7 +52,7 @@ def test_sorting_the_callers_list_of_folders_is_told():
         folders.sort()
         return exercises_of("datasets")["datasets-1"].answer(folders, class_to_idx)
 
-    assert "changed its argument folders" in _words("datasets-1", sorts)[2]
+    assert "changed its argument folders" in judged("datasets-1", sorts)[2]
 
 
 def test_suffix_and_parts_of_paths_are_as_good_as_text():
@@ -72,11 +61,11 @@ def test_suffix_and_parts_of_paths_are_as_good_as_text():
         shown = [p for p in below if not any(part.startswith(".") for part in p.parts)]
         return sorted(p.as_posix() for p in shown if p.suffix.lower() in {".jpg", ".jpeg", ".png"})
 
-    assert _words("datasets-2", by_paths)[0] == "right"
+    assert judged("datasets-2", by_paths)[0] == "right"
 
 
 def test_names_that_are_still_paths_are_told_by_their_kind():
-    status, _, text = _words("datasets-2", lambda paths, root: sorted(p.relative_to(root) for p in paths))
+    status, _, text = judged("datasets-2", lambda paths, root: sorted(p.relative_to(root) for p in paths))
     assert status == "wrong" and "expected a string, got a PurePosixPath" in text
 
 
@@ -113,7 +102,7 @@ def test_class_numbers_that_are_nearly_right_are_refused(numbers, mistake):
     def number_classes(folders, class_to_idx=None):
         return numbers(folders, class_to_idx)
 
-    assert _words("datasets-1", number_classes)[:2] == ("wrong", mistake)
+    assert judged("datasets-1", number_classes)[:2] == ("wrong", mistake)
 
 
 _IMAGES = (".jpg", ".jpeg", ".png")
@@ -139,7 +128,7 @@ _IMAGES = (".jpg", ".jpeg", ".png")
     ids=["str", "paths", "name", "is_file", "rglob", "capitals", "hidden"],
 )
 def test_names_of_images_that_are_nearly_right_are_recognised(names, mistake):
-    assert _words("datasets-2", lambda paths, root: names(paths, root))[:2] == ("wrong", mistake)
+    assert judged("datasets-2", lambda paths, root: names(paths, root))[:2] == ("wrong", mistake)
 
 
 def test_folders_with_other_signs_are_no_hidden_ones():
@@ -149,7 +138,7 @@ def test_folders_with_other_signs_are_no_hidden_ones():
         ]
         return sorted(name for name in names if name.lower().endswith(_IMAGES))
 
-    status, mistake, text = _words("datasets-2", drops)
+    status, mistake, text = judged("datasets-2", drops)
     assert (status, mistake) == ("wrong", None) and "__old/1.jpg" in text
 
 
@@ -159,7 +148,7 @@ def test_folders_with_other_signs_are_no_hidden_ones():
 @pytest.mark.parametrize("given, words", [(set, "expected a list, got a set"), (bool, "expected a list, got a bool")])
 def test_leaking_groups_of_another_kind_are_told(given, words):
     answer = exercises_of("datasets")["datasets-3"].answer
-    assert words in _words("datasets-3", lambda parts, groups: given(answer(parts, groups)))[2]
+    assert words in judged("datasets-3", lambda parts, groups: given(answer(parts, groups)))[2]
 
 
 def _sets(parts, groups):
@@ -184,7 +173,7 @@ def _sets(parts, groups):
     ids=["first two parts", "positions in all", "positions in two", "once a part", "a set", "as text"],
 )  # fmt: skip
 def test_leaking_groups_that_are_nearly_right_are_recognised(leaking, mistake):
-    assert _words("datasets-3", lambda parts, groups: leaking(parts, groups))[:2] == ("wrong", mistake)
+    assert judged("datasets-3", lambda parts, groups: leaking(parts, groups))[:2] == ("wrong", mistake)
 
 
 # datasets-4: any division in which nothing comes twice and nothing is lost is right
@@ -203,7 +192,7 @@ def test_every_sound_division_of_a_stream_is_right(share):
     def worker_share(stream, rank, world_size, worker, num_workers):
         return share(stream, rank, world_size, worker, num_workers)
 
-    assert _words("datasets-4", worker_share)[0] == "right"
+    assert judged("datasets-4", worker_share)[0] == "right"
 
 
 def test_records_that_nobody_reads_are_shown_by_their_places():
@@ -212,7 +201,7 @@ def test_records_that_nobody_reads_are_shown_by_their_places():
         return [record for place, record in enumerate(stream) if place // readers == number]
 
     assert (
-        "readers of the first record, the second, ...: [1, 0]; it should be: [1, 1]" in _words("datasets-4", blocks)[2]
+        "readers of the first record, the second, ...: [1, 0]; it should be: [1, 1]" in judged("datasets-4", blocks)[2]
     )
 
 
@@ -242,14 +231,14 @@ def test_divisions_of_a_stream_that_are_nearly_right_are_recognised(share, mista
     def worker_share(stream, rank, world_size, worker, num_workers):
         return share(stream, rank, world_size, worker, num_workers)
 
-    assert _words("datasets-4", worker_share)[:2] == ("wrong", mistake)
+    assert judged("datasets-4", worker_share)[:2] == ("wrong", mistake)
 
 
 def test_a_stream_has_no_length():
     def asks(stream, rank, world_size, worker, num_workers):
         return list(range(len(stream)))
 
-    status, _, text = _words("datasets-4", asks)
+    status, _, text = judged("datasets-4", asks)
     assert status == "raised" and "object of type 'Stream' has no len()" in text
 
 
@@ -281,23 +270,23 @@ def _draws_with_torch(records, buffer_size, seed):
 
 @pytest.mark.parametrize("buffer", [_exchanges, _shrinks, _draws_with_torch], ids=lambda fn: fn.__name__)
 def test_every_sound_shuffle_buffer_is_right(buffer):
-    assert _words("datasets-5", buffer)[0] == "right"
+    assert judged("datasets-5", buffer)[0] == "right"
 
 
-def test_next_at_the_end_of_the_stream_is_told_in_words():
+def test_next_at_the_end_of_the_stream_is_told_injudged():
     def asks_for_one_more(records, buffer_size, seed):
         generator, buffer = random.Random(seed), list(islice(records, buffer_size))
         while buffer:
             yield buffer.pop(generator.randrange(len(buffer)))
             buffer.append(next(records))
 
-    status, mistake, text = _words("datasets-5", asks_for_one_more)
+    status, mistake, text = judged("datasets-5", asks_for_one_more)
     assert (status, mistake) == ("wrong", "asks_an_ended_stream_for_more")
     assert "each record comes: no, 4 of 4: then next(records) finds the stream at its end and fails" in text
 
 
 def test_a_list_in_place_of_a_generator_has_read_the_whole_stream():
-    status, mistake, text = _words("datasets-5", lambda records, buffer_size, seed: list(
+    status, mistake, text = judged("datasets-5", lambda records, buffer_size, seed: list(
         _exchanges(records, buffer_size, seed)))  # fmt: skip
     assert (status, mistake) == ("wrong", "returns_a_list") and "`yield` each one when it is drawn" in text
 
@@ -329,7 +318,7 @@ def _buffered(draw):
     ids=["never the newest", "never the oldest", "smaller of two", "rounded", "squared"],
 )
 def test_a_buffer_with_favourites_is_refused(draw):
-    status, mistake, text = _words("datasets-5", _buffered(draw))
+    status, mistake, text = judged("datasets-5", _buffered(draw))
     assert (status, mistake) == ("wrong", "favours_some_places") and "times, with a buffer of 5; it should be" in text
 
 
@@ -346,11 +335,11 @@ def test_what_is_left_in_a_buffer_that_was_filled_first_is_known(rest, mistake):
             buffer[place] = record
         yield from buffer[:rest]
 
-    assert _words("datasets-5", shuffle_buffer)[:2] == ("wrong", mistake)
+    assert judged("datasets-5", shuffle_buffer)[:2] == ("wrong", mistake)
 
 
 def test_a_draw_past_the_end_is_recognised():
-    assert _words("datasets-5", _buffered(lambda g, n: g.randint(0, n)))[1] == "draws_a_place_past_the_end"
+    assert judged("datasets-5", _buffered(lambda g, n: g.randint(0, n)))[1] == "draws_a_place_past_the_end"
 
 
 def test_holding_the_whole_stream_is_told_although_the_buffer_has_no_part_in_it():
@@ -359,7 +348,7 @@ def test_holding_the_whole_stream_is_told_although_the_buffer_has_no_part_in_it(
         random.Random(seed).shuffle(everything)
         yield from everything
 
-    assert _words("datasets-5", holds_all)[1] == "reads_the_whole_stream_first"
+    assert judged("datasets-5", holds_all)[1] == "reads_the_whole_stream_first"
 
 
 def test_a_rest_that_is_only_turned_is_not_shuffled():
@@ -372,7 +361,7 @@ def test_a_rest_that_is_only_turned_is_not_shuffled():
         start = [int(generator.random() * len(buffer)) for _ in range(2)][1]
         yield from buffer[start:] + buffer[:start]
 
-    status, mistake, text = _words("datasets-5", turns)
+    status, mistake, text = judged("datasets-5", turns)
     assert (status, mistake) == ("wrong", None) and "4 of 24; it should be: all 24" in text
 
 
@@ -384,7 +373,7 @@ def test_a_buffer_that_always_gives_its_oldest_record_mixes_nothing():
             buffer.append(record)
         yield from random.Random(seed).sample(buffer, len(buffer))
 
-    assert "the first 10 to come: the first 10 of the stream" in _words("datasets-5", oldest)[2]
+    assert "the first 10 to come: the first 10 of the stream" in judged("datasets-5", oldest)[2]
 
 
 # datasets-6: records
@@ -394,7 +383,7 @@ def test_joining_all_chunks_first_is_right():
     def joined(chunks):
         return [line.removesuffix("\r") for line in b"".join(chunks).decode().split("\n") if line.strip("\r")]
 
-    assert _words("datasets-6", joined)[0] == "right"
+    assert judged("datasets-6", joined)[0] == "right"
 
 
 def test_a_rest_that_is_also_kept_as_a_record_is_shown():
@@ -405,7 +394,7 @@ def test_a_rest_that_is_also_kept_as_a_record_is_shown():
             records, rest = records + lines, lines[-1]
         return [line.decode().strip() for line in records if line]
 
-    assert "expected ['cat', 'dog'], got ['cat', 'do', 'dog']" in _words("datasets-6", keeps)[2]
+    assert "expected ['cat', 'dog'], got ['cat', 'do', 'dog']" in judged("datasets-6", keeps)[2]
 
 
 def _lines(chunks):
@@ -428,7 +417,7 @@ def _lines(chunks):
     ids=["strip", "rstrip", "empty too early", "text of a chunk", "bytes of a chunk", "str", "join", "splitlines"],
 )  # fmt: skip
 def test_records_that_are_nearly_right_are_refused(records, mistake):
-    assert _words("datasets-6", lambda chunks: records(chunks))[:2] == ("wrong", mistake)
+    assert judged("datasets-6", lambda chunks: records(chunks))[:2] == ("wrong", mistake)
 
 
 def test_the_answer_takes_a_sign_off_only_where_a_record_ends():

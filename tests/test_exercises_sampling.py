@@ -10,21 +10,11 @@ import pytest
 import torch
 from torch.utils.data import DistributedSampler
 
-from course_utils.exercises import answer, check
+from course_utils.exercises import answer
 from course_utils.exercises.machinery import exercises_of
 from course_utils.randomness import derive_seed
 from course_utils.sampling import EpochBatches, class_balanced_weights
-
-
-@pytest.fixture(autouse=True)
-def progress_file(tmp_path, monkeypatch):
-    """No test writes to a reader's file."""
-    monkeypatch.setenv("COURSE_PROGRESS", str(tmp_path / "progress.json"))
-
-
-def _words(id, given):
-    report = check(id, given)
-    return report.status, report.mistake, " ".join(report.lines)
+from tests.reader_answers import judged
 
 
 def test_chapter_03_has_six_exercises_of_three_levels():
@@ -53,7 +43,7 @@ def _by_the_nth_draw(indices, seed, epoch):
 
 @pytest.mark.parametrize("order", [_by_numpy, _by_text, _by_the_nth_draw], ids=lambda fn: fn.__name__)
 def test_every_sound_order_is_right(order):
-    assert _words("sampling-1", order)[0] == "right"
+    assert judged("sampling-1", order)[0] == "right"
 
 
 def test_the_answer_gives_the_order_of_epoch_batches():
@@ -62,7 +52,7 @@ def test_the_answer_gives_the_order_of_epoch_batches():
 
 
 def test_an_order_that_is_never_shuffled_is_told():
-    assert "the next epoch: the same order" in _words("sampling-1", lambda indices, seed, epoch: list(indices))[2]
+    assert "the next epoch: the same order" in judged("sampling-1", lambda indices, seed, epoch: list(indices))[2]
 
 
 def _shuffled_by(key):
@@ -91,7 +81,7 @@ def _shuffled_by(key):
     ids=["sum", "xor", "tens", "thirty-one", "thousands", "product", "digits", "derived sum", "hash", "ten epochs"],
 )
 def test_keys_that_meet_in_one_order_are_recognised(key, mistake):
-    status, found, _ = _words("sampling-1", _shuffled_by(key))
+    status, found, _ = judged("sampling-1", _shuffled_by(key))
     assert (status, found) == ("wrong", mistake) or key.__code__.co_names == ("hash",)
 
 
@@ -117,7 +107,7 @@ def _one_order_turned(indices, seed, epoch):
 
 @pytest.mark.parametrize("order", [_turned, _reversed_or_not, _two_exchanged, _one_order_turned])
 def test_orders_that_are_hardly_mixed_are_refused_and_not_taken_for_a_sum(order):
-    status, mistake, _ = _words("sampling-1", order)
+    status, mistake, _ = judged("sampling-1", order)
     assert status == "wrong" and mistake in (None, "moves_the_list_instead_of_mixing_it")
 
 
@@ -145,12 +135,12 @@ def _hashes(indices, seed, epoch):
     ],
 )
 def test_orders_of_the_wrong_generator_are_recognised(order, mistake):
-    assert _words("sampling-1", order)[:2] == ("wrong", mistake)
+    assert judged("sampling-1", order)[:2] == ("wrong", mistake)
 
 
 def test_the_global_generators_are_as_they_were_after_a_check():
     before = torch.get_rng_state(), random.getstate()
-    _words("sampling-1", lambda indices, seed, epoch: torch.randperm(len(indices)))
+    judged("sampling-1", lambda indices, seed, epoch: torch.randperm(len(indices)))
     assert torch.equal(torch.get_rng_state(), before[0]) and random.getstate() == before[1]
 
 
@@ -170,7 +160,7 @@ def test_balanced_weights_are_right_at_any_scale(weights):
     def example_weights(targets):
         return weights(targets)
 
-    assert _words("sampling-2", example_weights)[0] == "right"
+    assert judged("sampling-2", example_weights)[0] == "right"
 
 
 @pytest.mark.parametrize(
@@ -183,12 +173,12 @@ def test_balanced_weights_are_right_at_any_scale(weights):
     ids=["a dict", "a tensor", "a list"],
 )
 def test_one_weight_a_class_is_recognised_in_any_form(weights):
-    assert _words("sampling-2", weights)[1] == "gives_one_weight_a_class"
+    assert judged("sampling-2", weights)[1] == "gives_one_weight_a_class"
 
 
 def test_weights_divided_without_a_rest_are_recognised():
     weights = lambda targets: [len(targets) // targets.count(t) for t in targets]  # noqa: E731
-    assert _words("sampling-2", weights)[1] == "divides_without_a_rest"
+    assert judged("sampling-2", weights)[1] == "divides_without_a_rest"
 
 
 # sampling-3: any division of a global batch
@@ -205,7 +195,7 @@ def _as_distributed_sampler(drop_last):
 
 @pytest.mark.parametrize("drop_last, mistake", [(False, "pads_the_end"), (True, "drops_what_is_left")])
 def test_distributed_sampler_pads_or_drops(drop_last, mistake):
-    assert _words("sampling-3", _as_distributed_sampler(drop_last))[1] == mistake
+    assert judged("sampling-3", _as_distributed_sampler(drop_last))[1] == mistake
 
 
 def test_pieces_of_about_one_size_are_as_good_as_strides():
@@ -213,7 +203,7 @@ def test_pieces_of_about_one_size_are_as_good_as_strides():
         groups = [order[i : i + batch_size * world_size] for i in range(0, len(order), batch_size * world_size)]
         return [torch.tensor_split(torch.tensor(group), world_size)[rank] for group in groups]
 
-    assert _words("sampling-3", pieces)[0] == "right"
+    assert judged("sampling-3", pieces)[0] == "right"
 
 
 def test_the_batches_of_epoch_batches_are_right():
@@ -223,18 +213,18 @@ def test_the_batches_of_epoch_batches_are_right():
         )
         return [list(key) for key in batches]
 
-    assert _words("sampling-3", tested)[0] == "right"
+    assert judged("sampling-3", tested)[0] == "right"
 
 
 def test_whole_batches_dealt_to_the_ranks_leave_one_without():
     def dealt(order, batch_size, world_size, rank):
         return [order[i : i + batch_size] for i in range(0, len(order), batch_size)][rank::world_size]
 
-    assert _words("sampling-3", dealt)[1] == "makes_fewer_batches_on_some_ranks"
+    assert judged("sampling-3", dealt)[1] == "makes_fewer_batches_on_some_ranks"
 
 
 def test_a_flat_list_of_indices_is_told():
-    text = _words("sampling-3", lambda order, batch_size, world_size, rank: order[rank::world_size])[2]
+    text = judged("sampling-3", lambda order, batch_size, world_size, rank: order[rank::world_size])[2]
     assert "a rank gets: a list of indices, not of batches; it should be: a list of batches" in text
 
 
@@ -254,7 +244,7 @@ def _parts_of(order, size, world_size):
     ids=["all ranks", "no empty ones", "only full ones", "blocks"],
 )  # fmt: skip
 def test_batches_that_are_nearly_right_are_recognised(batches, mistake):
-    assert _words("sampling-3", lambda order, batch_size, world_size, rank: batches(
+    assert judged("sampling-3", lambda order, batch_size, world_size, rank: batches(
         order, batch_size, world_size, rank))[:2] == ("wrong", mistake)  # fmt: skip
 
 
@@ -281,7 +271,7 @@ def test_recalls_that_are_nearly_right_are_recognised(share, mistake):
     def recall(targets, predictions, num_classes):
         return [share(targets, predictions, c) if c in targets else float("nan") for c in range(num_classes)]
 
-    assert _words("sampling-4", recall)[:2] == ("wrong", mistake)
+    assert judged("sampling-4", recall)[:2] == ("wrong", mistake)
 
 
 def test_recall_as_a_mean_of_booleans_is_right():
@@ -289,14 +279,14 @@ def test_recall_as_a_mean_of_booleans_is_right():
         targets, predictions = torch.tensor(targets), torch.tensor(predictions)
         return torch.stack([(predictions[targets == c] == c).float().mean() for c in range(num_classes)])
 
-    assert _words("sampling-4", by_torch)[0] == "right"
+    assert judged("sampling-4", by_torch)[0] == "right"
 
 
 def test_one_number_for_all_classes_is_recognised_as_accuracy():
     def accuracy(targets, predictions, num_classes):
         return sum(t == p for t, p in zip(targets, predictions, strict=True)) / len(targets)
 
-    assert _words("sampling-4", accuracy)[1] == "gives_the_accuracy_of_all"
+    assert judged("sampling-4", accuracy)[1] == "gives_the_accuracy_of_all"
 
 
 # sampling-5: any coin that belongs to (seed, epoch, index)
@@ -312,7 +302,7 @@ def test_one_number_for_all_classes_is_recognised_as_accuracy():
     ids=["text", "NumPy", "another order of the parts"],
 )
 def test_every_sound_coin_is_right(coin):
-    assert _words("sampling-5", lambda indices, seed, epoch: [coin(seed, epoch, i) for i in indices])[0] == "right"
+    assert judged("sampling-5", lambda indices, seed, epoch: [coin(seed, epoch, i) for i in indices])[0] == "right"
 
 
 def test_a_table_of_draws_serves_the_examples_that_it_has_and_no_others():
@@ -320,7 +310,7 @@ def test_a_table_of_draws_serves_the_examples_that_it_has_and_no_others():
         draws = torch.rand(1000, generator=torch.Generator().manual_seed(derive_seed(seed, epoch)))
         return (draws[torch.tensor(list(indices), dtype=torch.long)] < 0.5).tolist()
 
-    status, _, text = _words("sampling-5", table)
+    status, _, text = judged("sampling-5", table)
     assert status == "raised" and "out of bounds" in text
 
 
@@ -341,7 +331,7 @@ def test_parts_that_meet_in_one_number_are_not_right(key):
     def keyed_coins(indices, seed, epoch):
         return [derive_seed(key(seed, epoch, i)) % 2 == 1 for i in indices]
 
-    assert _words("sampling-5", keyed_coins)[1] == "makes_one_number_of_the_parts"
+    assert judged("sampling-5", keyed_coins)[1] == "makes_one_number_of_the_parts"
 
 
 @pytest.mark.parametrize(
@@ -356,7 +346,7 @@ def test_parts_that_meet_in_one_number_are_not_right(key):
 )
 def test_coins_that_follow_from_one_another_are_recognised(coin):
     keyed_coins = lambda indices, seed, epoch: [coin(seed, epoch, i) for i in indices]  # noqa: E731
-    assert _words("sampling-5", keyed_coins)[:2] == ("wrong", "turns_the_coins_over")
+    assert judged("sampling-5", keyed_coins)[:2] == ("wrong", "turns_the_coins_over")
 
 
 def _remembers(indices, seed, epoch, known={}):  # noqa: B006
@@ -395,20 +385,20 @@ def test_coins_of_other_mistakes_are_recognised(coins, mistake):
     def keyed_coins(indices, seed, epoch):
         return coins(indices, seed, epoch)
 
-    assert [_words("sampling-5", keyed_coins)[:2] for _ in range(2)] == [("wrong", mistake)] * 2
+    assert [judged("sampling-5", keyed_coins)[:2] for _ in range(2)] == [("wrong", mistake)] * 2
 
 
 def test_coins_in_a_column_are_no_list_of_bools():
     def column(indices, seed, epoch):
         return torch.tensor([derive_seed(seed, epoch, i) % 2 == 1 for i in indices])[:, None]
 
-    assert "what the coins are: not single ones, but lists or arrays; it should be: bools" in _words(
+    assert "what the coins are: not single ones, but lists or arrays; it should be: bools" in judged(
         "sampling-5", column)[2]  # fmt: skip
 
 
 def test_draws_that_are_no_coins_yet_are_told():
     draws = lambda indices, seed, epoch: [derive_seed(seed, epoch, i) / 2**63 for i in indices]  # noqa: E731
-    status, mistake, text = _words("sampling-5", draws)
+    status, mistake, text = judged("sampling-5", draws)
     assert mistake == "leaves_the_comparison_out" and "numbers that are yet to be compared with 0.5" in text
 
 
@@ -430,7 +420,7 @@ def test_the_end_of_an_epoch_taken_for_an_empty_rest_is_told():
         rest = order_of(epoch)[(batches_done - epoch * per_epoch) * old_size :]
         return epoch, [rest[i : i + new_size] for i in range(0, len(rest), new_size)]
 
-    status, mistake, text = _words("sampling-6", stays)
+    status, mistake, text = judged("sampling-6", stays)
     assert mistake == "stays_in_the_epoch_that_has_ended" and "the epoch: expected 1, got 0" in text
 
 
@@ -453,12 +443,12 @@ def _resumed(per_epoch=lambda n, old: -(-n // old), skip=lambda done, old: done 
     ids=["one batch more", "one batch passed over", "the old size"],
 )
 def test_resumptions_that_are_nearly_right_are_recognised(changed, mistake):
-    assert _words("sampling-6", _resumed())[0] == "right"
-    assert _words("sampling-6", _resumed(**changed))[:2] == ("wrong", mistake)
+    assert judged("sampling-6", _resumed())[0] == "right"
+    assert judged("sampling-6", _resumed(**changed))[:2] == ("wrong", mistake)
 
 
 def test_batches_without_their_epoch_are_told():
     batches = lambda *args: _resumed()(*args)[1]  # noqa: E731
-    text = _words("sampling-6", lambda order_of, num_examples, batches_done, old_size, new_size: batches(
+    text = judged("sampling-6", lambda order_of, num_examples, batches_done, old_size, new_size: batches(
         order_of, num_examples, batches_done, old_size, new_size))[2]  # fmt: skip
     assert "expected a tuple (the epoch, the batches), got a list: [[0, 1], [2, 3]]" in text

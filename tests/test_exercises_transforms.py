@@ -12,19 +12,9 @@ from torch.nn.functional import one_hot
 from torch.utils.data import Subset
 from torchvision.transforms import v2
 
-from course_utils.exercises import answer, check
+from course_utils.exercises import answer
 from course_utils.exercises.machinery import exercises_of
-
-
-@pytest.fixture(autouse=True)
-def progress_file(tmp_path, monkeypatch):
-    """No test writes to a reader's file."""
-    monkeypatch.setenv("COURSE_PROGRESS", str(tmp_path / "progress.json"))
-
-
-def _words(id, given):
-    report = check(id, given)
-    return report.status, report.mistake, " ".join(report.lines)
+from tests.reader_answers import judged
 
 
 def test_chapter_02_has_six_exercises_of_three_levels():
@@ -68,12 +58,12 @@ def _checks(image, *, widths=torch.is_floating_point, little=0.0, before=lambda 
     ids=["the classic guess", "a guess of its own", "a tolerance", "float first", "two widths", "v2", "stretched"],
 )
 def test_ranges_that_are_nearly_right_are_refused(given, mistake):
-    status, found, _ = _words("transforms-1", lambda image: given(image))
+    status, found, _ = judged("transforms-1", lambda image: given(image))
     assert status in ("wrong", "raised") and (mistake is None or found == mistake)
 
 
 def test_every_width_of_floats_is_right():
-    assert _words("transforms-1", lambda image: _checks(image))[0] == "right"
+    assert judged("transforms-1", lambda image: _checks(image))[0] == "right"
 
 
 # transforms-2: the axes
@@ -89,7 +79,7 @@ def test_every_width_of_floats_is_right():
     ids=["reshape", "all axes", "no grey"],
 )
 def test_axes_that_are_nearly_right_are_refused(given, mistake):
-    assert _words("transforms-2", lambda array: given(array))[1] == mistake
+    assert judged("transforms-2", lambda array: given(array))[1] == mistake
 
 
 def test_reshaping_in_the_usual_form_is_recognised_although_mirrored_arrays_stop_it():
@@ -97,7 +87,7 @@ def test_reshaping_in_the_usual_form_is_recognised_although_mirrored_arrays_stop
         height, width, channels = array.shape
         return torch.from_numpy(array).reshape(channels, height, width)
 
-    assert _words("transforms-2", to_chw)[1] == "reshapes"
+    assert judged("transforms-2", to_chw)[1] == "reshapes"
 
 
 def test_numpys_transpose_is_as_good_as_permute():
@@ -105,7 +95,7 @@ def test_numpys_transpose_is_as_good_as_permute():
         array = array[..., None] if array.ndim == 2 else array
         return torch.from_numpy(np.ascontiguousarray(array.transpose(2, 0, 1)))
 
-    assert _words("transforms-2", to_chw)[0] == "right"
+    assert judged("transforms-2", to_chw)[0] == "right"
 
 
 # transforms-3: statistics
@@ -179,7 +169,7 @@ def _means_of_batches(batches):
 
 @pytest.mark.parametrize("given", [_sums, _welford], ids=["sums", "joined by Chan's update"])
 def test_sound_statistics_are_right(given):
-    assert _words("transforms-3", lambda batches: given(batches))[0] == "right"
+    assert judged("transforms-3", lambda batches: given(batches))[0] == "right"
 
 
 @pytest.mark.parametrize(
@@ -198,7 +188,7 @@ def test_sound_statistics_are_right(given):
     ids=["cat", "growing", "lists", "numel", "no clamp", "float32", "variances", "twice", "means of batches"],
 )
 def test_statistics_that_are_nearly_right_are_recognised(given, mistake):
-    assert _words("transforms-3", lambda batches: given(batches))[:2] == ("wrong", mistake)
+    assert judged("transforms-3", lambda batches: given(batches))[:2] == ("wrong", mistake)
 
 
 def test_the_answer_gives_a_constant_channel_no_nan():
@@ -231,7 +221,7 @@ def _of(change):
 
 
 def test_a_wrapping_class_is_right():
-    assert _words("transforms-4", _of(lambda view, f, image, target: (f(image), target)))[0] == "right"
+    assert judged("transforms-4", _of(lambda view, f, image, target: (f(image), target)))[0] == "right"
 
 
 @pytest.mark.parametrize(
@@ -244,7 +234,7 @@ def test_a_wrapping_class_is_right():
     ids=["no target", "kept, and transformed anew", "the pair"],
 )
 def test_views_that_are_nearly_right_are_recognised(change, mistake):
-    status, found, text = _words("transforms-4", _of(change))
+    status, found, text = judged("transforms-4", _of(change))
     assert status != "right" and found == mistake and "not enough values to unpack" not in text
 
 
@@ -254,7 +244,7 @@ def test_remembering_is_not_taken_for_transforming_at_the_start():
             view.known[target] = (f(image), target)
         return view.known[target]
 
-    status, mistake, text = _words("transforms-4", _of(remembers))
+    status, mistake, text = judged("transforms-4", _of(remembers))
     assert mistake == "remembers_what_was_transformed" and "transforms act at each reading: False" in text
 
 
@@ -262,7 +252,7 @@ def test_two_views_without_transforms_are_not_said_to_have_set_any():
     def untouched(dataset, train_indices, val_indices, augment, plain):
         return Subset(dataset, train_indices), Subset(dataset, val_indices)
 
-    assert "Neither transform is ever applied. If you set" in _words("transforms-4", untouched)[2]
+    assert "Neither transform is ever applied. If you set" in judged("transforms-4", untouched)[2]
 
 
 def test_one_view_in_place_of_two_is_told():
@@ -271,7 +261,7 @@ def test_one_view_in_place_of_two_is_told():
         train.transform = augment
         return Subset(train, train_indices)
 
-    assert "what is returned: one result (a Subset), and not (train, val)" in _words("transforms-4", one)[2]
+    assert "what is returned: one result (a Subset), and not (train, val)" in judged("transforms-4", one)[2]
 
 
 # transforms-5: boxes
@@ -296,16 +286,16 @@ def _flip(edges, image=lambda x: x.flip(-1)):
     ids=["W - x + 1", "one edge", "upside down", "step -1"],
 )  # fmt: skip
 def test_boxes_that_are_nearly_right_are_recognised(given, mistake):
-    assert _words("transforms-5", given)[:2] == ("wrong", mistake)
+    assert judged("transforms-5", given)[:2] == ("wrong", mistake)
 
 
 def test_the_image_alone_is_told_to_be_half_of_the_result():
-    text = _words("transforms-5", lambda image, box: image.flip(-1))[2]
+    text = judged("transforms-5", lambda image, box: image.flip(-1))[2]
     assert "expected a tuple (the image, the box), got a tensor of shape (1, 1, 2)" in text
 
 
 def test_a_wrong_pixel_is_told_as_one_of_the_image():
-    assert "the image: at [0, 0, 0]: expected 1, got 0" in _words("transforms-5", lambda image, box: (
+    assert "the image: at [0, 0, 0]: expected 1, got 0" in judged("transforms-5", lambda image, box: (
         image, answer("transforms-5")(image, box)[1]))[2]  # fmt: skip
 
 
@@ -329,7 +319,7 @@ def test_mixtures_that_are_nearly_right_are_recognised(given, mistake):
     def mix_pairs(images, targets, share, num_classes):
         return given(images, targets, share, num_classes)
 
-    assert _words("transforms-6", mix_pairs)[:2] == ("wrong", mistake)
+    assert judged("transforms-6", mix_pairs)[:2] == ("wrong", mistake)
 
 
 def test_a_loop_that_overwrites_partners_is_recognised():
@@ -339,9 +329,9 @@ def test_a_loop_that_overwrites_partners_is_recognised():
             mixed[i] = share * mixed[i] + (1 - share) * mixed[i - 1]
         return mixed, share * rows + (1 - share) * rows.roll(1, 0)
 
-    assert _words("transforms-6", loops)[1] == "mixes_with_what_was_mixed"
+    assert judged("transforms-6", loops)[1] == "mixes_with_what_was_mixed"
 
 
 def test_a_mean_without_its_std_is_told():
-    text = _words("transforms-3", lambda batches: _sums(batches)[0])[2]
+    text = judged("transforms-3", lambda batches: _sums(batches)[0])[2]
     assert "and not (mean, std)" in text
