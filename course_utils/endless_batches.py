@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import copy
 import itertools
-import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +16,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from course_utils.loaders import ResumableLoader
-from course_utils.randomness import isolated_rng
-from course_utils.worker_pool import WorkerPool, as_it_is
+from course_utils.worker_pool import as_it_is, endless_batches, no_advice
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ def idle_worker(batch: Any, num_workers: int, context: Any) -> EndlessBatches:
     def start() -> Iterator[Any]:
         ready, each = _Ready(copy.deepcopy(batch)), itertools.repeat(0)
         how = {"num_workers": num_workers, "multiprocessing_context": context, "collate_fn": as_it_is}
-        with _no_advice():
+        with no_advice():
             loader = DataLoader(ready, batch_size=None, sampler=each, generator=torch.Generator(), **how)
         return _ended_for_certain(loader)
 
@@ -88,14 +86,7 @@ def _of_resumable(loader: ResumableLoader) -> EndlessBatches:
     own["pin_memory"] = bool(own.get("pin_memory")) and torch.accelerator.is_available()
 
     def start() -> Iterator[Any]:
-        with _no_advice():
-            reading = WorkerPool(loader.source.endless_feed, num_workers, own).read(0, 0)
-            first = next(reading, None)
-        with closing(reading):
-            if first is not None:
-                yield first[1]
-            for _, batch, _ in reading:
-                yield batch
+        return endless_batches(loader.source.endless_feed, num_workers, own)
 
     how = own.get("prefetch_factor") or 2, own.get("multiprocessing_context")
     return EndlessBatches(start, num_workers, _length(loader), *how)
@@ -136,7 +127,7 @@ def _again(items: Iterable) -> Iterator[Any]:
 
 def _ended_for_certain(loader: Iterable) -> Iterator[Any]:
     """What the loader gives, and its workers ended with it: a traceback would keep them alive."""
-    with _no_advice():
+    with no_advice():
         iterator = iter(loader)
     try:
         yield from iterator
@@ -156,26 +147,3 @@ def _length(loader: Any) -> int | None:
         return len(loader) or None
     except TypeError:  # a stream
         return None
-
-
-@contextmanager
-def _no_advice() -> Iterator[None]:
-    """The loader has been made, and torch has said then what it thinks of its number of workers."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="This DataLoader will create")
-        yield
-
-
-@contextmanager
-def generators_put_back(own: tuple[torch.Generator, ...] = ()) -> Iterator[None]:
-    """The global ones, those of GPUs in use, and `own`, also on an exception."""
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    states = [generator.get_state() for generator in own]
-    with ExitStack() as stack:
-        for generator, state in zip(own, states, strict=True):
-            stack.callback(generator.set_state, state)
-        stack.enter_context(isolated_rng())
-        stack.enter_context(torch.random.fork_rng(devices=devices))
-        if torch.backends.mps.is_available():  # written, not run
-            stack.callback(torch.mps.set_rng_state, torch.mps.get_rng_state())
-        yield

@@ -17,7 +17,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from course_utils.optimizer_step import NonFiniteError, update
-from course_utils.randomness import isolated_rng
+from course_utils.randomness import generators_put_back
 
 
 class LRRange(NamedTuple):
@@ -56,8 +56,7 @@ def no_trace(model: nn.Module, optimizer: Optimizer) -> Iterator[None]:
     for group in optimizer.param_groups:
         group.update(copy.deepcopy({name: value for name, value in group.items() if name != "params"}))
     try:
-        devices = sorted({t.get_device() for t in tensors if t.is_cuda})
-        with torch.random.fork_rng(devices=devices), isolated_rng():
+        with generators_put_back():
             for tensor in tensors:
                 tensor.grad = None
             yield

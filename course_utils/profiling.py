@@ -23,7 +23,8 @@ from course_utils.backward_memory import (
     tensors_for_backward,
 )
 from course_utils.bottleneck import Diagnosis, LoopTimes, decide
-from course_utils.endless_batches import EndlessBatches, endless, generators_put_back, idle_worker
+from course_utils.endless_batches import EndlessBatches, endless, idle_worker
+from course_utils.randomness import generators_put_back
 from course_utils.snapshot import Snapshot, first_epoch_snapshot
 from course_utils.speed_limit import SpeedLimit, flops_of, matmul_peak_gflops, speed_limit, times_of
 from course_utils.step_clock import wait_for_device

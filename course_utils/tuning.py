@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import statistics
 import time
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +16,14 @@ import torch
 from torch.utils.data import Dataset
 
 from course_utils.machine import usable_cpus
-from course_utils.randomness import isolated_rng
+from course_utils.randomness import generators_put_back
 from course_utils.worker_choice import Tuning, WorkerTimes, choose_workers, why_stop
-from course_utils.worker_pool import WORKER_OPTIONS, WorkerPool
+from course_utils.worker_pool import WORKER_OPTIONS, endless_batches
 
 Step = Callable[[Any], Any]
 
 MAX_SLICE_S, MIN_TURNS = 1.0, 3
+_NONE = object()
 MAX_PAUSE_S = 0.5  # for workers to fill the queue, so that hand-over alone is timed
 
 
@@ -60,7 +60,7 @@ def tune_workers(
     if not seconds > 0 or max_workers < 0:
         raise ValueError(f"need seconds > 0 and max_workers >= 0, got seconds={seconds}, max_workers={max_workers}")
     began = time.perf_counter()
-    with _generators_put_back():
+    with generators_put_back():
         floor_ms = 1e3 * _floor_seconds(make_feed, step, min(MAX_SLICE_S / 2, seconds / 10))
         times, stopped = _measure_all(make_feed, step, floor_ms, options, max_workers, began, seconds)
     choice = choose_workers(times, floor_ms)
@@ -123,7 +123,7 @@ def _measure(
     """The loop with `num_workers`; None where the time was over first. Without workers there is always a figure."""
     own = options if num_workers else {"pin_memory": options["pin_memory"]}
     began = time.perf_counter()
-    with closing(_batches(make_feed, num_workers, own)) as batches:
+    with closing(endless_batches(make_feed, num_workers, own)) as batches:
         step(next(batches))
         startup_s = time.perf_counter() - began if num_workers else 0.0
         for _ in range(num_workers * _prefetch(options)):  # made before we looked: they would seem to cost nothing
@@ -168,23 +168,12 @@ def _timed(
     return WorkerTimes(num_workers, turn_ms, waited / turns * 1e3, startup_s, turns)
 
 
-def _batches(make_feed: Callable[[], Any], num_workers: int, options: dict[str, Any]) -> Iterator[Any]:
-    """Batches without end. Closing it ends the workers."""
-    with _more_workers_than_cores():
-        reading = WorkerPool(make_feed, num_workers, options).read(0, 0)
-        first = next(reading, None)
-    with closing(reading):
-        if first is None:
-            raise ValueError("there is no batch to measure: the data is empty")
-        yield first[1]
-        for _, batch, _ in reading:
-            yield batch
-
-
 def _floor_seconds(make_feed: Callable[[], Any], step: Step, seconds: float) -> float:
     """Median of the step alone, on one batch; the first steps, which prepare things, are not counted."""
-    with closing(_batches(make_feed, 0, {"pin_memory": False})) as batches:
-        batch = next(batches)
+    with closing(endless_batches(make_feed, 0, {"pin_memory": False})) as batches:
+        batch = next(batches, _NONE)
+    if batch is _NONE:
+        raise ValueError("there is no batch to measure: the data is empty")
     step(batch)
     found, end = [], time.perf_counter() + seconds
     while len(found) < MIN_TURNS or time.perf_counter() < end:
@@ -200,19 +189,3 @@ def _wait_for_device() -> None:
     """A GPU works behind the program's back: what was asked of it is awaited, so that its time is counted."""
     if torch.accelerator.is_available():
         torch.accelerator.synchronize()
-
-
-@contextmanager
-def _more_workers_than_cores() -> Iterator[None]:
-    """Tried on purpose: torch's advice about it is not shown."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="This DataLoader will create")
-        yield
-
-
-@contextmanager
-def _generators_put_back() -> Iterator[None]:
-    """Those of the CPU, and of GPUs in use."""
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    with isolated_rng(), torch.random.fork_rng(devices=devices):
-        yield

@@ -6,8 +6,10 @@ that goes to a place with `begin(epoch, offset)` and yields (key, batch, whether
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import torch
@@ -113,6 +115,26 @@ class WorkerPool:
             **feed.sampling,
             **self._options,
         )
+
+
+@contextmanager
+def no_advice() -> Iterator[None]:
+    """Without torch's advice about the number of workers: for measuring, more than cores are started on purpose."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="This DataLoader will create")
+        yield
+
+
+def endless_batches(make_feed: Callable[[], Any], num_workers: int, options: dict[str, Any]) -> Iterator[Any]:
+    """The batches of an endless feed, for measuring; none where there is no data. Closing it ends the workers."""
+    with no_advice():
+        reading = WorkerPool(make_feed, num_workers, options).read(0, 0)
+        first = next(reading, None)
+    with closing(reading):
+        if first is not None:
+            yield first[1]
+        for _, batch, _ in reading:
+            yield batch
 
 
 def _next_item(iterator: Any) -> Any:

@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 from course_utils.randomness import (
     BatchKey,
     derive_seed,
+    generators_put_back,
     isolated_rng,
     keyed_uniform,
     seed_everything,
@@ -152,3 +153,12 @@ def test_keyed_draws_touch_no_generator_and_refuse_a_negative_number():
     assert torch.equal(torch.get_rng_state(), before)
     with pytest.raises(ValueError, match="got -1"):
         keyed_uniform(BatchKey(7, 3, 0, [17]), -1)
+
+
+def test_generators_put_back_restores_those_it_is_given_too_also_on_an_exception():
+    own = torch.Generator().manual_seed(3)
+    before, global_before = own.get_state(), torch.get_rng_state()
+    with pytest.raises(KeyError), generators_put_back([own]):
+        torch.rand(5, generator=own), torch.rand(5)
+        raise KeyError
+    assert torch.equal(own.get_state(), before) and torch.equal(torch.get_rng_state(), global_before)

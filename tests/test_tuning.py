@@ -192,7 +192,7 @@ def scripted(monkeypatch):
     def make(load, step_s, **how):
         clock = Clock(monkeypatch)
         batches = Scripted(clock, load, **how)
-        monkeypatch.setattr(tuning, "_batches", batches)
+        monkeypatch.setattr(tuning, "endless_batches", batches)
         return batches, lambda batch: clock.pass_by(step_s)
 
     return make
@@ -310,11 +310,11 @@ def test_a_stream_is_read_again_and_again(all_numbers, tmp_path):
 def test_workers_options_are_used_and_a_loaders_too(all_numbers, monkeypatch):
     asked = []
 
-    def begin(make_feed, num_workers, options, real=tuning.WorkerPool):
+    def begin(make_feed, num_workers, options, real=tuning.endless_batches):
         asked.append((num_workers, options))
         return real(make_feed, num_workers, options)
 
-    monkeypatch.setattr(tuning, "WorkerPool", begin)
+    monkeypatch.setattr(tuning, "endless_batches", begin)
     loader = ResumableLoader(
         Drawing(), batch_size=2, num_workers=1, prefetch_factor=3, persistent_workers=True, timeout=50
     )
