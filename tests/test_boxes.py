@@ -63,6 +63,7 @@ def test_a_plain_tensor_of_boxes_stays_where_it_was_while_the_image_is_mirrored(
 def test_with_boxes_states_format_and_size_and_takes_none():
     image, target = with_boxes(torch.zeros(3, 20, 30), [], [])
     assert target["boxes"].shape == (0, 4) and target["boxes"].canvas_size == (20, 30)
+    assert target["boxes"].dtype == torch.float32 and target["labels"].dtype == torch.int64
     assert target["boxes"].format == tv_tensors.BoundingBoxFormat.XYXY and type(image) is tv_tensors.Image
     with pytest.raises(ValueError, match="1 boxes and 2 labels"):
         with_boxes(image, [[0, 0, 1, 1]], [0, 1])
@@ -111,6 +112,26 @@ def test_a_box_in_a_mosaic_stays_from_a_share_of_its_area_on(min_visible, kept):
     assert numbers(target) == [[18, 0, 28, 4], [18, 18, 28, 24]][-kept:] and len(target["labels"]) == kept
 
 
+def test_boxes_over_the_right_and_lower_edge_are_clipped_and_each_kept_box_keeps_its_label():
+    shape = torch.zeros(3, 20, 30, dtype=torch.uint8)
+    four = [
+        with_boxes(shape, [[0, 2, 10, 9], [20, 10, 28, 18]], [1, 2]),  # begins at (-14, 5): the first is outside
+        with_boxes(shape, [[20, 10, 28, 18]], [3]),  # at (16, 5): half of it is outside
+        with_boxes(shape, [[2, 3, 12, 9]], [4]),  # at (-14, 25): outside
+        with_boxes(shape, [[22, 12, 30, 20], [2, 10, 10, 18]], [5, 6]),  # at (16, 25): 2 x 3 of 8 x 8, 8 x 5 of 8 x 8
+    ]
+    _, target = join_at(four, 40, (16, 25), min_visible=0.25)
+    assert numbers(target) == [[6, 15, 14, 23], [36, 15, 40, 23], [18, 35, 26, 40]]
+    assert target["labels"].tolist() == [2, 3, 6]
+
+
+def test_a_quarter_of_a_boxs_area_is_enough_unless_told_otherwise():
+    made = [mosaic(FOUR, 40, key=BatchKey(seed, 0, 0, [5, 6, 7, 8]))[1]["boxes"] for seed in range(40)]
+    x0, y0, x1, y1 = torch.cat(made).as_subclass(torch.Tensor).T
+    shares = (x1 - x0) * (y1 - y0) / 60  # of a box of 10 x 6
+    assert 0.25 <= shares.min() < 0.4 and shares.max() == 1
+
+
 def test_a_mosaic_is_a_function_of_its_key_and_the_point_lies_in_the_middle_half():
     keys = [BatchKey(0, epoch, 0, [5, 6, 7, 8]) for epoch in range(40)]
     corners = []
@@ -120,6 +141,16 @@ def test_a_mosaic_is_a_function_of_its_key_and_the_point_lies_in_the_middle_half
         first_column = (image[0] == 20) | (image[0] == 40)
         corners.append(int(first_column.any(0).float().argmax()))
     assert min(corners) >= 10 and max(corners) < 30 and len(set(corners)) > 10
+
+
+def test_the_point_depends_on_the_seed_and_fills_the_middle_half_its_x_and_its_y_drawn_apart():
+    points = []
+    for seed in range(200):
+        image = mosaic(FOUR, 40, key=BatchKey(seed, 0, 0, [5, 6, 7, 8]))[0][0]
+        right, below = (image == 20) | (image == 40), (image == 30) | (image == 40)
+        points.append((int(right.any(0).int().argmax()), int(below.any(1).int().argmax())))
+    columns, rows = zip(*points, strict=True)
+    assert set(columns) == set(rows) == set(range(10, 30)) and len(set(points)) > 100
 
 
 def test_the_draw_belongs_to_the_first_example_and_no_generator_is_touched():

@@ -71,6 +71,28 @@ def test_a_button_acts_then_the_result_is_computed_again_and_reset_forgets():
     assert shown.result == 0
 
 
+def test_each_button_does_its_own_act_and_wears_its_own_words():
+    pressed = []
+    words = [(name, icon, f"tip {name}", lambda name=name: pressed.append(name)) for name, icon in ("ax", "by")]
+    shown = bench(lambda: len(pressed), buttons=words)
+    for button in shown.buttons[:2]:
+        button.click()
+    assert pressed == ["a", "b"] and shown.result == 2
+    looks = [(button.description, button.icon, button.tooltip, button.layout.width) for button in shown.buttons]
+    assert looks[:2] == [("a", "x", "tip a", "auto"), ("b", "y", "tip b", "auto")] and looks[2][0] == "Reset"
+
+
+def test_the_panel_holds_knobs_then_rows_buttons_and_what_they_say_and_the_picture_keeps_its_height():
+    knobs, row = [slider(), choice("a long label", ["a"], "a")], [switch("on"), switch("off")]
+    shown = bench(lambda: 1, knobs=knobs, rows=[row], height=300)
+    first, second, pressed, *rest = shown.box.children
+    assert [list(part.children) for part in (first, second, pressed)] == [knobs, row, shown.buttons]
+    assert rest == [shown.status, shown.figure, shown.note] and shown.figure.layout.min_height == "300px"
+    assert [knob.style.description_width for knob in knobs] == ["12ch"] * 2
+    assert second.layout.flex_flow == "row wrap" and shown.box._dom_classes == ("live-lab",)
+    assert len(bench(lambda: 1).box.children) == 4  # no empty row
+
+
 def failing(message="planted <b>"):
     raise ValueError(message)
 
@@ -83,6 +105,24 @@ def test_an_error_is_shown_escaped_the_picture_stays_and_the_next_turn_works():
     assert 'role="alert"' in shown.note.value and (shown.result, shown.figure.value) == (1, "<b>1</b>")
     knob.value = 4
     assert (shown.error, shown.figure.value) == (None, "<b>4</b>") and "alert" not in shown.note.value
+
+
+def test_an_error_of_any_kind_is_shown_with_the_words_of_an_experiment_without_a_run():
+    note = bench(lambda: {}["no such key"]).note.value
+    assert "KeyError: &#x27;no such key&#x27;" in note and "That did not work." in note
+
+
+def test_after_an_interrupt_which_no_panel_catches_a_knob_still_computes():
+    knob = slider()
+    shown = bench(lambda: interrupted() if knob.value == 3 else knob.value, knobs=[knob])
+    with pytest.raises(KeyboardInterrupt):
+        knob.value = 3
+    knob.value = 4
+    assert shown.result == 4
+
+
+def interrupted():
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("broken", [{"say": lambda _: failing()}, {"draw": lambda _: failing()}])
