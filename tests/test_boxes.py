@@ -78,6 +78,12 @@ def test_the_catalogue_as_boxed_photos_is_its_index(root):
         assert numbers(target) == [rows[index]["box"]] and target["labels"].tolist() == [rows[index]["target"]]
 
 
+def test_boxed_photos_name_the_classes_of_the_manifest_also_those_without_a_photo(tmp_path):
+    data = BoxedPhotos(make_catalogue(tmp_path / "catalogue", num_products=2, seed=0))
+    assert len(data.classes) == 10 and len({row["label"] for row in data.rows}) < 3
+    assert all(data.classes[row["target"]] == row["label"] for row in data.rows)
+
+
 def test_boxed_photos_go_through_the_loader_with_equal_bits_for_0_and_2_workers(root):
     cut = v2.Compose([v2.RandomResizedCrop(32, scale=(0.05, 0.5)), v2.SanitizeBoundingBoxes()])
     data = BoxedPhotos(root, cut)
@@ -126,10 +132,13 @@ def test_boxes_over_the_right_and_lower_edge_are_clipped_and_each_kept_box_keeps
 
 
 def test_a_quarter_of_a_boxs_area_is_enough_unless_told_otherwise():
-    made = [mosaic(FOUR, 40, key=BatchKey(seed, 0, 0, [5, 6, 7, 8]))[1]["boxes"] for seed in range(40)]
-    x0, y0, x1, y1 = torch.cat(made).as_subclass(torch.Tensor).T
-    shares = (x1 - x0) * (y1 - y0) / 60  # of a box of 10 x 6
-    assert 0.25 <= shares.min() < 0.4 and shares.max() == 1
+    def smallest(**least):  # of all kept shares of a box of 10 x 6
+        keys = [BatchKey(seed, 0, 0, [5, 6, 7, 8]) for seed in range(40)]
+        made = [mosaic(FOUR, 40, key=key, **least)[1]["boxes"].as_subclass(torch.Tensor) for key in keys]
+        x0, y0, x1, y1 = torch.cat(made).T
+        return ((x1 - x0) * (y1 - y0) / 60).min()
+
+    assert 0.25 <= smallest() < 0.4 and smallest(min_visible=0.8) >= 0.8 and smallest(min_visible=0.0) < 0.25
 
 
 def test_a_mosaic_is_a_function_of_its_key_and_the_point_lies_in_the_middle_half():
@@ -164,6 +173,9 @@ def test_the_draw_belongs_to_the_first_example_and_no_generator_is_touched():
 def test_a_mosaic_of_float_photos_stays_float_and_of_three_is_an_error():
     floats = [(functional.to_dtype(image, torch.float32, scale=True), target) for image, target in FOUR]
     image, _ = mosaic(floats, 40, key=BatchKey(0, 0, 0, [0, 1, 2, 3]))
-    assert image.dtype == torch.float32 and image.max() <= 1
+    assert image.dtype == torch.float32 and image.eq(114 / 255).any()  # grey too
+    torch.testing.assert_close(image, mosaic(FOUR, 40, key=BatchKey(0, 0, 0, [0, 1, 2, 3]))[0].float() / 255)
+    with pytest.raises(ValueError, match="4 examples and their key, got 4 and 2"):
+        mosaic(FOUR, 40, key=BatchKey(0, 0, 0, [0, 1]))
     with pytest.raises(ValueError, match="4 examples and their key, got 3 and 3"):
         mosaic(FOUR[:3], 40, key=BatchKey(0, 0, 0, [0, 1, 2]))

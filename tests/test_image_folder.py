@@ -101,6 +101,7 @@ def test_the_planted_empty_class_is_reported_and_an_error_unless_told(messy, sca
         ImageFolderDataset(scan, skip_problems=True)
     dataset = ImageFolderDataset(scan, skip_problems=True, empty_classes="drop")
     assert "hat" not in dataset.classes and len(dataset) == len(scan.samples)
+    assert (dataset.problems, dataset.ignored) == (scan.problems, scan.ignored) and dataset.root == messy
 
 
 def test_samples_have_the_class_of_their_folder(scan):
@@ -250,6 +251,10 @@ def test_threads_and_the_bar_change_nothing(messy, scan, capsys):
     again = scan_image_folder(messy, num_threads=3, progress=True)
     assert again == scan
     assert "decoding" in capsys.readouterr().err
+    ImageFolderDataset(messy, skip_problems=True, empty_classes="keep", progress=True)
+    assert "decoding" in capsys.readouterr().err
+    ImageFolderDataset(messy, skip_problems=True, empty_classes="keep")
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("mean_bytes, threads", [(4_000, 1), (400_000, 2)])
@@ -287,7 +292,9 @@ def test_300_damaged_images_are_each_reported_or_read(tmp_path):
 
 def test_an_example_is_the_image_after_the_transform_and_an_int(tmp_path):
     make_folder(tmp_path, "a/1.png", "b/1.png")
-    image, target = ImageFolderDataset(tmp_path)[1]
+    dataset = ImageFolderDataset(tmp_path)
+    image, target = dataset[1]
+    assert dataset.path(1) == tmp_path / "b/1.png" and dataset.targets.dtype == torch.int64
     assert torch.equal(image, load_rgb(tmp_path / "b/1.png")) and type(target) is int and target == 1
     assert ImageFolderDataset(tmp_path, transform=torch.Tensor.float)[0][0].dtype == torch.float32
 
@@ -375,6 +382,17 @@ def test_packed_names_come_back_as_they_were():
     packed = PackedNames(names)
     assert list(packed) == names and len(packed) == 7
     assert list(pickle.loads(pickle.dumps(packed))) == names and list(PackedNames([])) == []
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_packed_names_have_no_index_below_zero_or_beyond_their_end(index):
+    with pytest.raises(IndexError, match=rf"must lie in 0 \.\. 2, got {index}"):
+        PackedNames(["a", "b", "c"])[index]
+
+
+def test_packed_names_reach_beyond_65536_bytes():
+    names = [f"{number:0300d}" for number in range(300)]
+    assert list(PackedNames(names)) == names
 
 
 def test_packed_names_take_half_of_a_lists_memory_at_most():

@@ -33,6 +33,7 @@ def test_a_knob_that_is_turned_computes_and_draws_at_once():
     assert (shown.result, shown.figure.value) == (10, "<b>10</b>") and "result 10 &amp; more" in shown.status.value
     knob.value = 4
     assert (shown.result, shown.figure.value) == (40, "<b>40</b>") and "result 40" in shown.status.value
+    assert "font-variant-numeric:tabular-nums" in shown.status.value  # its digits are of one width
 
 
 def test_a_calm_slider_tells_its_value_when_it_is_let_go():
@@ -93,6 +94,14 @@ def test_the_panel_holds_knobs_then_rows_buttons_and_what_they_say_and_the_pictu
     assert len(bench(lambda: 1).box.children) == 4  # no empty row
 
 
+def test_where_the_computation_fails_after_reset_no_former_result_is_left():
+    results = [1]
+    shown = bench(lambda: results.pop())
+    assert shown.result == 1
+    shown.reset()
+    assert shown.result is None and "IndexError" in shown.note.value
+
+
 def failing(message="planted <b>"):
     raise ValueError(message)
 
@@ -110,6 +119,7 @@ def test_an_error_is_shown_escaped_the_picture_stays_and_the_next_turn_works():
 def test_an_error_of_any_kind_is_shown_with_the_words_of_an_experiment_without_a_run():
     note = bench(lambda: {}["no such key"]).note.value
     assert "KeyError: &#x27;no such key&#x27;" in note and "That did not work." in note
+    assert "Traceback" in note.split("<summary>Where</summary>")[1] and "&lt;lambda&gt;" in note  # where it came from
 
 
 def test_after_an_interrupt_which_no_panel_catches_a_knob_still_computes():
@@ -216,6 +226,7 @@ def test_without_ipywidgets_the_still_twin_stands_alone_and_the_result_can_be_as
 
 
 def test_a_picture_carries_its_file_and_its_words_escaped():
-    made = picture(b"\x89PNG...", '"><script>', width=8)
+    made = picture(b"\x89PNG...", '"><script>', width=8, style="margin:1px")
     assert made.startswith('<img src="data:image/png;base64,iVBORy4uLg=="') and "<script" not in made
+    assert made.endswith(' width="8" style="margin:1px">')
     assert 'alt="&quot;&gt;&lt;script&gt;"' in made and "image/jpeg" in picture(b"\xff\xd8", "a", width=8)
