@@ -1,6 +1,7 @@
 """`images`: one policy for every mode, upright, from a file or bytes; a bad file is named with the reason."""
 
 import io
+import math
 import random
 import struct
 
@@ -11,7 +12,7 @@ from PIL import Image, ImageOps
 
 from course_utils import images
 from course_utils.datasets import load_rgb
-from course_utils.images import resize
+from course_utils.images import check_unit_range, resize
 
 WIDTH, HEIGHT = 12, 8
 
@@ -271,3 +272,26 @@ def test_resize_is_within_one_of_pillow():
 def test_resize_says_what_it_needs(image, size):
     with pytest.raises(ValueError, match=r"resize needs uint8 or float \(C, H, W\) and a size of 1 or more; got"):
         resize(image, size)
+
+
+@pytest.mark.parametrize("value", [-9e-6, 0.0, 1.0, 1 + 9e-6])
+def test_floats_beside_the_range_by_what_rounding_makes_are_in_it(value):
+    check_unit_range(torch.full((1, 2, 2), value))
+
+
+@pytest.mark.parametrize("value", [-2e-5, 1 + 2e-5, math.nan])
+def test_floats_further_beside_the_range_and_nan_are_refused(value):
+    with pytest.raises(ValueError, match="the photo: need uint8, or float in"):
+        check_unit_range(torch.tensor([0.5, value]), name="the photo")
+
+
+def test_without_pixels_floats_have_a_known_white_and_other_integers_have_none():
+    check_unit_range(torch.zeros(0, 3, 2, 2))
+    with pytest.raises(ValueError, match="got torch.int64 from 0 to 0"):
+        check_unit_range(torch.zeros(0, 3, 2, 2, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.uint16])
+def test_other_integers_have_no_known_white_even_between_0_and_1(dtype):
+    with pytest.raises(ValueError, match=f"got {dtype} from 0 to 1"):
+        check_unit_range(torch.tensor([0, 1]).to(dtype))
