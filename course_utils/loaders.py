@@ -17,6 +17,8 @@ from torch.utils.data import Dataset, IterableDataset
 from course_utils.batches import KeyedBatches, cut_to_zero, unwrap_subsets
 from course_utils.collate import Padded, collate_boxes, pad_sequences
 from course_utils.loader_memory import loader_memory_mib
+from course_utils.pipeline_model import fewest_workers, simulate_pipeline, steady_turn_ms
+from course_utils.pipeline_timeline import Interval, Timeline
 from course_utils.randomness import BatchKey
 from course_utils.sampling import EpochBatches
 from course_utils.sources import MapSource, StreamSource
@@ -26,8 +28,9 @@ from course_utils.worker_choice import Tuning, WorkerChoice, WorkerTimes, choose
 from course_utils.worker_pool import WORKER_OPTIONS, WorkerPool
 
 __all__ = [
-    "Padded", "ResumableLoader", "Tuning", "WorkerChoice", "WorkerTimes", "choose_workers", "collate_boxes",
-    "cut_to_zero", "loader_memory_mib", "pad_sequences", "tune_workers",
+    "Interval", "Padded", "ResumableLoader", "Timeline", "Tuning", "WorkerChoice", "WorkerTimes", "choose_workers",
+    "collate_boxes", "cut_to_zero", "fewest_workers", "loader_memory_mib", "pad_sequences", "simulate_pipeline",
+    "steady_turn_ms", "tune_workers",
 ]  # fmt: skip
 
 _NOT_OURS = {

@@ -59,6 +59,8 @@ PARTS = {
     "lr_race": "schedules",
     "naive_streams": "datasets",
     "param_groups": "schedules",
+    "pipeline_model": "loaders",
+    "pipeline_timeline": "loaders",
     "plateau": "schedules",
     "progress_bar": "training_loop",
     "reference_model": "transforms",
