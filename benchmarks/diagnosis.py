@@ -124,7 +124,7 @@ def loops(cores: int) -> dict[str, Loop]:
             Case(0.4, 20), 0, "start-up-bound", opening_ms, opens=True,
         ),
         "step, no workers": Loop(
-            "load computes 1 ms, step computes 30", Case(1, 30, True, True), 0, "compute-bound", 30
+            "load computes 1 ms, step computes 60", Case(1, 60, True, True), 0, "compute-bound", 60
         ),
         "step, 2 workers": Loop("load sleeps 30 ms, step sleeps 30", Case(30, 30), 2, "compute-bound", 30),
     }  # fmt: skip

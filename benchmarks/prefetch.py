@@ -31,7 +31,7 @@ from benchmarks.pieces import program
 from course_utils.machine import usable_cpus
 from course_utils.pipeline_model import simulate_pipeline
 
-BATCHES, ROUNDS = 120, 4
+BATCHES, ROUNDS = 120, 5
 LOOPS = {"steady": Costs(40, 10), "rare": Costs(5, 10, slow_every=20, slow_factor=40.0)}
 CHOICES = ((2, 1), (2, 2), (2, 4), (2, 8), (3, 2))
 

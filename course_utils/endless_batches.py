@@ -23,7 +23,8 @@ from course_utils.worker_pool import as_it_is, endless_batches, no_advice
 class EndlessBatches:
     """Batches for measuring.
 
-    open        : () -> a generator of batches; closing it ends its workers
+    open        : () -> an iterator of batches with `close`, which ends its workers; `Again` where a new iteration of
+                  the loader begins now and then, whose first batch pays for the start
     num_workers : that make them
     num_batches : of one iteration of the loader; None where it does not say
     prefetch    : batches that each worker makes ahead
@@ -56,7 +57,7 @@ def endless(loader: Iterable) -> EndlessBatches:
         raise ValueError(
             f"a {type(loader).__name__} can be read once only, and measuring would use it up: give the loader itself"
         )
-    return EndlessBatches(lambda: _again(loader), num_batches=_length(loader))
+    return EndlessBatches(lambda: Again(loader), num_batches=_length(loader))
 
 
 def idle_worker(batch: Any, num_workers: int, context: Any) -> EndlessBatches:
@@ -98,31 +99,48 @@ def _of_dataloader(loader: DataLoader) -> EndlessBatches:
     streams = isinstance(loader.dataset, IterableDataset)
     if not streams:
         name = "sampler" if loader.batch_sampler is None else "batch_sampler"
-        own.__dict__[name] = _Again(getattr(loader, name))
-    make = (lambda: _again(own)) if streams else (lambda: _ended_for_certain(own))
+        own.__dict__[name] = _Endless(getattr(loader, name))
+    make = (lambda: Again(own)) if streams else (lambda: _ended_for_certain(own))
     how = loader.prefetch_factor or 2, loader.multiprocessing_context, _generators_of(loader)
     return EndlessBatches(make, loader.num_workers, _length(loader), *how)
 
 
-class _Again:
+class _Endless:
     """A sampler's indices, epoch after epoch; an empty one ends."""
 
     def __init__(self, sampler: Iterable) -> None:
         self.sampler = sampler
 
     def __iter__(self) -> Iterator[Any]:
-        return _again(self.sampler)
+        return Again(self.sampler)
 
 
-def _again(items: Iterable) -> Iterator[Any]:
-    """All of `items`, over and over; ends where there are none."""
-    some = True
-    while some:
-        some = False
-        with closing(_ended_for_certain(items)) as once:
-            for item in once:
-                some = True
-                yield item
+class Again(Iterator):
+    """All of `items`, over and over; ends where there are none.
+
+    begun  : iterations of which a batch was handed over
+    length : batches of a whole iteration; None before one has ended
+    """
+
+    def __init__(self, items: Iterable) -> None:
+        self.begun, self.length, self._batches = 0, None, self._read(items)
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+    def close(self) -> None:
+        """End the workers, if there are any."""
+        self._batches.close()
+
+    def _read(self, items: Iterable) -> Iterator[Any]:
+        while self.length != 0:
+            handed = 0
+            with closing(_ended_for_certain(items)) as once:
+                for item in once:
+                    self.begun += not handed
+                    handed += 1
+                    yield item
+            self.length = handed
 
 
 def _ended_for_certain(loader: Iterable) -> Iterator[Any]:

@@ -83,11 +83,12 @@ def _measure(source: EndlessBatches, step: Step, seconds: float) -> tuple[LoopTi
         turn_ms, wait_ms = _turns(batches, step, source.num_workers, LOOP * seconds)
         drained &= _drain(batches, _nothing, ahead, time.perf_counter() + ALONE * seconds)
         load_ms, _ = _turns(batches, _nothing, source.num_workers, ALONE * seconds)
+        num_batches = source.num_batches or getattr(batches, "length", None)
     step_ms = 1e3 * statistics.median(times_of(lambda: step(batch), STEP * seconds))
     handover_ms = _handover_ms(source, step, batch, HANDOVER * seconds)
     too_few = f"{seconds:g} seconds were too few to use up what was made ahead: the loop seems faster than it is"
     times = (max(step_ms, 1e-4), max(turn_ms, 1e-4), wait_ms, load_ms, startup_ms, handover_ms)
-    return LoopTimes(*times, source.num_workers, source.num_batches), batch, "" if drained else too_few
+    return LoopTimes(*times, source.num_workers, num_batches), batch, "" if drained else too_few
 
 
 def _nothing(batch: Any) -> None:
@@ -110,17 +111,27 @@ def _drain(batches: Iterator[Any], step: Step, num_ahead: int, deadline: float) 
 
 
 def _turns(batches: Iterator[Any], step: Step, num_workers: int, seconds: float) -> tuple[float, float]:
-    """Mean milliseconds of a turn, and of its wait, over whole rounds of workers: they deliver in bursts."""
+    """Mean milliseconds of a turn, and of its wait, over whole rounds of workers: they deliver in bursts.
+
+    The first turn of an iteration is left out, unless every turn is one.
+    """
     wait_for_device()
-    began, waited, turns, round_length = time.perf_counter(), 0.0, 0, max(1, num_workers)
-    while turns < MIN_TURNS or turns % round_length or time.perf_counter() - began < seconds:
-        asked = time.perf_counter()
+    began, round_length, rows = time.perf_counter(), max(1, num_workers), []
+    while len(rows) < MIN_TURNS or len(rows) % round_length or time.perf_counter() - began < seconds:
+        begun, asked = _begun(batches), time.perf_counter()
         batch = next(batches)
-        waited += time.perf_counter() - asked
+        waited = time.perf_counter() - asked
         step(batch)
-        turns += 1
+        rows.append((time.perf_counter() - asked, waited, _begun(batches) > begun))
     wait_for_device()
-    return (time.perf_counter() - began) / turns * 1e3, waited / turns * 1e3
+    took, kept = time.perf_counter() - began, [row for row in rows if not row[2]] or rows
+    left_out = sum(row[0] for row in rows if row[2]) if len(kept) < len(rows) else 0.0
+    return (took - left_out) / len(kept) * 1e3, statistics.fmean(row[1] for row in kept) * 1e3
+
+
+def _begun(batches: Iterator[Any]) -> int:
+    """Iterations of the loader so far, where it says so: the first turn of each is start-up, no steady state."""
+    return getattr(batches, "begun", 0)
 
 
 def _handover_ms(source: EndlessBatches, step: Step, batch: Any, seconds: float) -> float:

@@ -279,3 +279,33 @@ def test_slow_batches_are_measured_all_the_same_and_a_full_queue_is_told(scripte
 
 def test_a_step_without_a_matrix_product_has_no_limit(scripted):
     assert scripted(step_s=0.01, start_s=0.01, load_s=0.01, num_workers=0).limit is None
+
+
+class Iterated:
+    """A loader that takes 3 s to begin an iteration and 20 ms for each of its batches."""
+
+    def __init__(self, clock, num_batches):
+        self.clock, self.num_batches = clock, num_batches
+
+    def __iter__(self):
+        self.clock.now += 3.0
+        for _ in range(self.num_batches):
+            self.clock.now += 0.020
+            yield torch.zeros(2)
+
+
+@pytest.mark.parametrize("num_batches, turn_ms, startup_ms", [(4, 30, 3000 / 4), (1, 3030, 0)])
+def test_what_every_iteration_begins_with_is_start_up_and_not_a_turns(monkeypatch, num_batches, turn_ms, startup_ms):
+    clock = Clock(monkeypatch)
+    step = lambda batch: setattr(clock, "now", clock.now + 0.010)  # noqa: E731
+    found = diagnose(Iterated(clock, num_batches), step, seconds=50)
+    assert (found.times.turn_ms, found.times.wait_ms) == pytest.approx((turn_ms, turn_ms - 10))
+    assert found.times.num_batches == num_batches and found.parts_ms["start-up"] == pytest.approx(startup_ms)
+    assert found.verdict == ("start-up-bound" if num_batches > 1 else "data-bound")
+
+
+def test_the_batches_of_a_stream_are_counted_once_an_iteration_has_ended():
+    batches = endless(DataLoader(Stream(), batch_size=2)).open()
+    seen = [(next(batches), batches.begun, batches.length)[1:] for _ in range(5)]
+    batches.close()
+    assert seen == [(1, None)] * 3 + [(2, 3)] * 2
