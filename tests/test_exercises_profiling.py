@@ -1,0 +1,396 @@
+"""What readers of chapter 11 try: sound answers of another form are right, and mistakes are known in several forms.
+
+That every declared exercise keeps its promises is tested in test_exercises.py.
+"""
+
+import ast
+import statistics
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from course_utils.exercises import answer, check, hint
+from course_utils.exercises.machinery import exercises_of
+from course_utils.profiling import LoopTimes, StepTimer, decide
+from tests.reader_answers import judged
+
+ALL = list(exercises_of("profiling").values())
+each_exercise = pytest.mark.parametrize("exercise", ALL, ids=lambda e: e.id)
+
+
+# What holds for every exercise of the chapter
+
+
+def _code_lines(source):
+    """The lines of the answer that are neither its head nor its task."""
+    (definition,) = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    first = definition.body[1].lineno - 1
+    return [line.strip() for line in source.splitlines()[first:] if len(line.strip()) > 12]
+
+
+@each_exercise
+def test_the_hints_are_layered_and_hold_no_line_of_the_answer(exercise):
+    texts, lines = hint(exercise.id).texts, _code_lines(exercise.source)
+    assert 2 <= len(texts) <= 3 and len(set(texts)) == len(texts) and lines
+    assert [line for line in lines if any(line in text for text in texts)] == []
+
+
+@each_exercise
+def test_messages_are_of_one_to_five_lines_and_name_no_function_of_the_checker(exercise):
+    messages = [exercise.message(name) for name in exercise.wrong_answers]
+    assert 6 <= len(messages) <= 16
+    assert all(60 <= len(message) <= 420 and message[-1] in '."' for message in messages)
+
+
+def _leaves(*args, **kwargs):
+    raise SystemExit("gone")
+
+
+def _endless(*args, **kwargs):
+    while True:
+        pass
+
+
+GARBAGE = {
+    "None": lambda *a, **k: None,
+    "nan": lambda *a, **k: float("nan"),
+    "text": lambda *a, **k: "42",
+    "an object": lambda *a, **k: object(),
+    "a dict of lists": lambda *a, **k: {"ms": [1, {2}]},
+    "a tuple that is too long": lambda *a, **k: (1, 2, 3, 4),
+    "a tensor of many": lambda *a, **k: torch.zeros(3, 4),
+    "a generator": lambda *a, **k: (x for x in "ab"),
+    "itself": lambda *a, **k: GARBAGE,
+    "an error": lambda *a, **k: {}["missing"],
+    "an exit": _leaves,
+    "one parameter too many": lambda a, b, c, d, e, f, g: 1,
+    "no parameter": lambda: 1,
+    "a number in place of a function": 42,
+    "text in place of a function": "steady",
+    "a class": dict,
+}
+
+
+@each_exercise
+@pytest.mark.parametrize("given", GARBAGE.values(), ids=list(GARBAGE))
+def test_whatever_is_handed_in_gets_a_report(exercise, given):
+    report = check(exercise.id, given)
+    assert report.status in ("wrong", "raised", "not attempted") and report.mistake is None
+    assert report.lines and "The checker itself failed" not in repr(report)
+
+
+@each_exercise
+def test_an_endless_loop_is_ended(exercise):
+    report = check(exercise.id, _endless, seconds=0.05)
+    assert report.status == "wrong" and "still running after 0.05 s" in repr(report)
+
+
+@each_exercise
+def test_every_case_was_worked_out_by_hand(exercise):
+    assert exercise.expected is not None and len(exercise.expected) == len(exercise.case_list) >= 5
+    assert exercise.minutes in range(5, 21) and exercise.lesson
+
+
+def _row(*times):
+    return dict(zip(("asked", "there", "done", "load_ms"), times, strict=True))
+
+
+EXAMPLES = {
+    "profiling-1": (([900, 50, 20, 21, 22], [0], 2), 21),
+    "profiling-2": (([_row(0, 400, 430, 40), _row(430, 440, 470, 40), _row(470, 480, 510, 40)],), 0.25),
+    "profiling-3": ((20, 50, 4, 100, 10), ("data-bound", 26)),
+}
+
+
+@each_exercise
+def test_the_example_in_the_task_is_what_the_answer_gives(exercise):
+    arguments, result = EXAMPLES[exercise.id]
+    assert answer(exercise.id)(*arguments) == result
+
+
+# profiling-1: the steady time of a step
+
+
+def _by_masks(times_ms, epoch_starts, warmup):
+    counted = np.ones(len(times_ms), dtype=bool)
+    counted[:warmup] = counted[epoch_starts] = False
+    if not counted.any():
+        raise ValueError("no step counts")
+    return np.median(np.array(times_ms)[counted])
+
+
+def _by_a_set(times_ms, epoch_starts, warmup):
+    counted = set(range(warmup, len(times_ms))) - set(epoch_starts)
+    if not counted:
+        raise ValueError(f"none of {len(times_ms)} steps counts")
+    times = sorted(times_ms[position] for position in counted)
+    return (times[(len(times) - 1) // 2] + times[len(times) // 2]) / 2
+
+
+def _by_deleting(times_ms, epoch_starts, warmup):
+    times = list(times_ms)
+    for position in sorted({*epoch_starts, *range(min(warmup, len(times)))}, reverse=True):
+        del times[position]
+    return statistics.median(times)
+
+
+def _by_quantile(times_ms, epoch_starts, warmup):
+    times = [t for p, t in enumerate(times_ms[warmup:], start=warmup) if p not in epoch_starts]
+    if len(times) == 0:
+        raise ValueError
+    return torch.tensor(times).quantile(0.5)
+
+
+@pytest.mark.parametrize("given", [_by_masks, _by_a_set, _by_deleting, _by_quantile], ids=lambda fn: fn.__name__)
+def test_every_sound_steady_time_is_right(given):
+    assert judged("profiling-1", given)[0] == "right"
+
+
+class _Clock:
+    """Of a StepTimer: a script says how long each step takes."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def mark(self):
+        return self.now
+
+    def ms(self, begin, end):
+        return end - begin
+
+
+def test_the_answer_gives_the_median_that_step_timer_gives():
+    timer, clock = StepTimer(warmup=2, device="cpu"), _Clock()
+    timer._clock, epochs = clock, ([900.0, 50.0, 20.0, 26.0, 95.0], [400.0, 22.0, 31.0, 24.0])
+    for epoch in epochs:
+        for ms in timer.watch(epoch):
+            clock.now += ms
+    whole = answer("profiling-1")(sum(epochs, []), [0, 5], 2)
+    assert timer.summary().step.median_ms == whole == 25.0
+
+
+@pytest.mark.parametrize(
+    "given, mistake, words",
+    [
+        (lambda t, s, w: np.mean(t), "averages_all_steps", "the start of the workers and the warm-up are shared out"),
+        (lambda t, s, w: torch.tensor(t).mean().item() if t else 0.0, "averages_all_steps", "two runs of different"),
+        (lambda t, s, w: statistics.fmean(t[w:]), "lets_a_slow_step_count_in_full", "The median does not move"),
+        (lambda t, s, w: float(np.min(t or [0])), "takes_the_fastest", "waited for nothing"),
+        (lambda t, s, w: statistics.median(t[w:]), "keeps_the_start_ups", "every later epoch starts workers again"),
+        (lambda t, s, w: np.median([x for i, x in enumerate(t) if i not in s]), "keeps_the_warm_up", "short run"),
+        (lambda t, s, w: np.median(np.delete(t[w:], [p for p in s if p < len(t[w:])])),
+         "looks_for_the_starts_in_the_shortened_list", "places earlier"),
+        (lambda t, s, w: torch.tensor([x for i, x in enumerate(t) if i >= w and i not in s]).median(),
+         "takes_one_of_the_middle_two", "torch.median takes the faster"),
+        (lambda t, s, w: np.median([x for i, x in enumerate(t) if i >= w and i not in s]),
+         "says_zero_where_no_step_counts", "raise ValueError"),
+    ],
+    ids=["mean", "mean or 0", "mean after warm-up", "min", "starts kept", "warm-up kept",
+         "np.delete", "torch.median", "nan of np.median"],
+)  # fmt: skip
+def test_steady_times_that_are_nearly_right_are_recognised(given, mistake, words):
+    def steady_step_ms(times_ms, epoch_starts, warmup):
+        return given(times_ms, epoch_starts, warmup)
+
+    status, found, text = judged("profiling-1", steady_step_ms)
+    assert status == "wrong" and found == mistake and words in text
+
+
+def test_sorting_the_callers_times_is_told():
+    def sorts(times_ms, epoch_starts, warmup):
+        result = answer("profiling-1")(times_ms, epoch_starts, warmup)
+        times_ms.sort()
+        return result
+
+    assert "changed its argument times_ms" in judged("profiling-1", sorts)[2]
+
+
+# profiling-2: the share of waiting
+
+
+def _by_arrays(rows):
+    if len(rows) < 2:
+        raise ValueError("two rows are needed")
+    asked, there, done = (np.array([row[name] for row in rows], dtype=float) for name in ("asked", "there", "done"))
+    return (there - asked)[1:].sum() / (done[-1] - asked[1])
+
+
+def _by_turns(rows):
+    if len(rows) in (0, 1):
+        raise ValueError
+    spans = [following["asked"] - row["asked"] for row, following in pairwise(rows[1:])]
+    spans.append(rows[-1]["done"] - rows[-1]["asked"])
+    return sum(row["there"] - row["asked"] for row in rows[1:]) / sum(spans)
+
+
+def _by_what_is_left(rows):
+    _, second, *_ = rows  # ValueError: not enough values to unpack
+    busy = sum(row["done"] - row["there"] for row in rows[1:])
+    between = sum(after["asked"] - row["done"] for row, after in pairwise(rows[1:]))
+    return 1 - (busy + between) / (rows[-1]["done"] - second["asked"])
+
+
+@pytest.mark.parametrize("given", [_by_arrays, _by_turns, _by_what_is_left], ids=lambda fn: fn.__name__)
+def test_every_sound_share_of_waiting_is_right(given):
+    assert judged("profiling-2", given)[0] == "right"
+
+
+def _waits(rows):
+    return [row["there"] - row["asked"] for row in rows]
+
+
+def _steps(rows):
+    return [row["done"] - row["there"] for row in rows]
+
+
+def _loads(rows):
+    return [row["load_ms"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    "given, mistake, words",
+    [
+        (lambda r: np.mean(_loads(r)) / (np.mean(_loads(r)) + np.mean(_steps(r))), "measures_the_loading",
+         "Workers load while the loop makes its step"),
+        (lambda r: sum(_waits(r[1:])) / (sum(_loads(r[1:])) + sum(_steps(r[1:]))),
+         "measures_against_the_sum_of_the_parts", "longer than the time that passed"),
+        (lambda r: sum(_waits(r)) / (r[-1]["done"] - r[0]["asked"]), "counts_the_start_up", "how long you measured"),
+        (lambda r: sum(_waits(r[1:])) / (r[-1]["done"] - r[0]["asked"]), "drops_the_first_wait_but_not_its_time",
+         "Begin with the second `asked`"),
+        (lambda r: np.sum(_waits(r[1:])) / (np.sum(_waits(r[1:])) + np.sum(_steps(r[1:]))),
+         "forgets_what_the_loop_does_between", "logging or copying"),
+        (lambda r: np.median(_waits(r[1:])) / np.median([x["done"] - x["asked"] for x in r[1:]]),
+         "takes_the_median_wait", "deliver in bursts"),
+        (lambda r: sum(w > 0 for w in _waits(r[1:])) / (len(r) - 1), "counts_the_turns_that_waited",
+         "how many turns had to wait at all"),
+        (lambda r: sum(_waits(r[1:])) / sum(_steps(r[1:])), "divides_by_the_steps", "this says 2"),
+        (lambda r: (sum(_waits(r)) - _waits(r)[0]) / (r[-1]["done"] - r[0]["there"]),
+         "drops_the_first_wait_but_not_its_time", "the shorter the measurement"),
+    ],
+    ids=["loading", "sum", "start-up", "start-up's time", "between", "median", "how often", "steps", "first step"],
+)  # fmt: skip
+def test_shares_that_are_nearly_right_are_recognised(given, mistake, words):
+    def wait_share(rows):
+        return given(rows)
+
+    status, found, text = judged("profiling-2", wait_share)
+    assert status == "wrong" and found == mistake and words in text
+
+
+def test_a_share_without_a_measurement_is_asked_to_raise():
+    def wait_share(rows):
+        return _by_turns(rows) if len(rows) > 1 else 0
+
+    status, mistake, text = judged("profiling-2", wait_share)
+    assert mistake == "says_zero_where_nothing_was_measured" and "should raise ValueError, and returned 0" in text
+
+
+def test_a_share_that_divides_by_zero_is_shown_the_rows_and_the_line():
+    def wait_share(rows):
+        return sum(_waits(rows[1:])) / (rows[-1]["done"] - rows[min(1, len(rows) - 1)]["asked"])
+
+    text = judged("profiling-2", wait_share)[2]
+    assert "of the rows [(0, 400, 430, 40)] should raise ValueError, and returned 0" in text
+
+
+# profiling-3: the verdict
+
+
+def _by_comparisons(step_ms, turn_ms, handover_ms, startup_ms, num_batches):
+    above = turn_ms - step_ms if turn_ms > step_ms else 0
+    if handover_ms > above:
+        handover_ms = above
+    data, startup = above - handover_ms, startup_ms / num_batches
+    most = max(data, handover_ms, startup)
+    if most * 10 <= step_ms:
+        return ("compute-bound", step_ms)
+    if most == data:
+        return ("data-bound", data)
+    return ("hand-over-bound", handover_ms) if most == handover_ms else ("start-up-bound", startup)
+
+
+def _by_sorting(step_ms, turn_ms, handover_ms, startup_ms, num_batches):
+    above = max(0.0, turn_ms - step_ms)
+    sent = min(above, handover_ms)
+    parts = [("data", above - sent), ("hand-over", sent), ("start-up", startup_ms / num_batches)]
+    name, ms = sorted(parts, key=lambda part: -part[1])[0]
+    return [name + "-bound", ms] if ms / step_ms > 0.1 else ["compute-bound", step_ms]
+
+
+def _by_numpy(step_ms, turn_ms, handover_ms, startup_ms, num_batches):
+    sent = np.clip(turn_ms - step_ms, 0, handover_ms)
+    ms = np.array([max(turn_ms - step_ms, 0) - sent, sent, startup_ms / num_batches])
+    if (ms <= step_ms / 10).all():
+        return "compute-bound", step_ms
+    return f"{['data', 'hand-over', 'start-up'][ms.argmax()]}-bound", ms.max()
+
+
+@pytest.mark.parametrize("given", [_by_comparisons, _by_sorting, _by_numpy], ids=lambda fn: fn.__name__)
+def test_every_sound_verdict_is_right(given):
+    assert judged("profiling-3", given)[0] == "right"
+
+
+@pytest.mark.parametrize("case", exercises_of("profiling")["profiling-3"].case_list)
+def test_the_answer_decides_as_the_tested_module_does(case):
+    step, turn, handover, startup, num_batches = case
+    found = decide(LoopTimes(step, max(turn, step), 0, 0, startup, handover, 2, num_batches))
+    assert answer("profiling-3")(*case) == (found.verdict, pytest.approx(found.ms))
+
+
+def _verdict(largest=None, data=None, handover=None, startup=None, least=lambda step, turn: step / 10):
+    """The answer with one of its decisions made otherwise."""
+
+    def bottleneck(step_ms, turn_ms, handover_ms, startup_ms, num_batches):
+        above = max(0, turn_ms - step_ms)
+        sent = handover(handover_ms, above) if handover else min(handover_ms, above)
+        loading = data(step_ms, turn_ms, handover_ms) if data else above - sent
+        begun = startup(startup_ms, num_batches) if startup else startup_ms / num_batches
+        parts = {"data-bound": loading, "hand-over-bound": sent, "start-up-bound": begun}
+        parts = {"compute-bound": step_ms, **parts} if largest else parts
+        name = max(parts, key=parts.get)
+        return (name, parts[name]) if parts[name] > least(step_ms, turn_ms) else ("compute-bound", step_ms)
+
+    return bottleneck
+
+
+@pytest.mark.parametrize(
+    "given, mistake, words",
+    [
+        (_verdict(largest=True), "takes_the_largest_of_all_four", "ask what could be won"),
+        (_verdict(data=lambda step, turn, sent: max(0, turn - step)), "does_not_subtract_the_hand_over",
+         "can never be the verdict"),
+        (_verdict(data=lambda step, turn, sent: turn), "takes_the_turn_for_the_data", "every loop is data-bound"),
+        (_verdict(handover=lambda sent, above: sent, data=lambda step, turn, sent: turn - step - sent),
+         "believes_the_whole_hand_over", "costs 1 and not 6"),
+        (_verdict(startup=lambda ms, batches: ms), "does_not_share_the_start_up_out", "Divide it by num_batches"),
+        (_verdict(least=lambda step, turn: turn / 10), "takes_a_tenth_of_the_turn", "Take a tenth of step_ms"),
+        (_verdict(least=lambda step, turn: 0), "always_finds_a_bottleneck_in_the_loader", "There is no limit"),
+        (_verdict(least=lambda step, turn: step / 10 - 1e-9), "names_what_takes_just_a_tenth", "it must be more"),
+    ],
+    ids=["all four", "hand-over inside", "turn", "not capped", "not shared", "tenth of turn", "no limit", "just 10 %"],
+)  # fmt: skip
+def test_verdicts_that_are_nearly_right_are_recognised(given, mistake, words):
+    status, found, text = judged("profiling-3", given)
+    assert status == "wrong" and found == mistake and words in text
+
+
+def test_a_tie_that_is_broken_by_sorting_pairs_is_recognised():
+    def bottleneck(step_ms, turn_ms, handover_ms, startup_ms, num_batches):
+        above = max(0, turn_ms - step_ms)
+        sent = min(handover_ms, above)
+        ms, name = max((above - sent, "data"), (sent, "hand-over"), (startup_ms / num_batches, "start-up"))
+        return (name + "-bound", ms) if ms > step_ms / 10 else ("compute-bound", step_ms)
+
+    assert judged("profiling-3", bottleneck)[1] == "takes_another_of_equal_parts"
+
+
+def test_a_verdict_without_its_milliseconds_is_told():
+    text = judged("profiling-3", lambda step_ms, turn_ms, handover_ms, startup_ms, num_batches: "data-bound")[2]
+    assert "expected a tuple (the verdict, the milliseconds), got a string" in text
+
+
+def test_the_first_wrong_verdict_is_shown_with_its_numbers():
+    status, _, text = judged("profiling-3", _verdict(startup=lambda ms, batches: 0.5))
+    assert status == "wrong" and "startup_ms=400, num_batches=50): the verdict: expected 'start-up-bound'" in text
