@@ -57,8 +57,11 @@ PARTS = {
     "loader_memory": "loaders",
     "lr_finder": "schedules",
     "lr_race": "schedules",
+    "mapped_images": "datasets",
+    "measured_loop": "loaders",
     "naive_streams": "datasets",
     "param_groups": "schedules",
+    "photo_file": "datasets",
     "pipeline_model": "loaders",
     "pipeline_timeline": "loaders",
     "plateau": "schedules",
@@ -73,6 +76,7 @@ PARTS = {
     "step_profile": "profiling",
     "step_timer": "profiling",
     "streams": "datasets",
+    "synthetic_pipeline": "loaders",
     "timer_summary": "profiling",
     "tuning": "loaders",
     "windows": "training_loop",
@@ -223,6 +227,7 @@ def test_a_part_is_used_by_its_own_chapter(part, stem):
     family = [stem, *(other for other, chapter in PARTS.items() if chapter == stem and other != part)]
     pages = "".join(path.read_text(encoding="utf-8") for path in shipped() if path.stem[3:] == stem)
     if file_of(part).exists() and file_of(stem).exists():
+        family += [module for module in modules() if module.startswith("labs.") and place(module) == place(stem)]
         by_modules = any(part in imports_of(module) for module in family if file_of(module).exists())
         assert by_modules or f"from course_utils.{part} import" in pages
 
