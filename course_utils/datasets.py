@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,17 @@ from course_utils.data import FASHION_PART
 from course_utils.image_folder import FolderScan, ImageFolderDataset, scan_image_folder
 from course_utils.images import load_rgb
 from course_utils.key_ranges import KeyRangeRecords
+from course_utils.mapped_images import check_made_of, open_images, write_images
+from course_utils.photo_file import PackedPhotos, pack_photos
 from course_utils.randomness import BatchKey, derive_seed, isolated_rng, seed_generators
 from course_utils.splits import assert_disjoint, exact_duplicates, group_split, hashed_part, merge_groups
 from course_utils.streams import ShardedRecords
 
 __all__ = [
-    "ArrayDataset", "FASHION_CLASSES", "FolderScan", "ImageFolderDataset", "KeyRangeRecords", "ShardedRecords",
-    "assert_disjoint", "exact_duplicates", "group_split", "hashed_part", "keyed_examples", "load_fashion",
-    "load_rgb", "make_catalogue", "merge_groups", "run_batch_transform", "scan_image_folder",
+    "ArrayDataset", "FASHION_CLASSES", "FolderScan", "ImageFolderDataset", "KeyRangeRecords", "MappedImages",
+    "PackedPhotos", "ShardedRecords", "assert_disjoint", "exact_duplicates", "group_split", "hashed_part",
+    "keyed_examples", "load_fashion", "load_rgb", "make_catalogue", "map_images", "merge_groups", "pack_photos",
+    "run_batch_transform", "scan_image_folder",
 ]  # fmt: skip
 
 FASHION_CLASSES = (
@@ -134,6 +138,37 @@ class ArrayDataset(Dataset):
         if not 0 <= index < len(self):
             raise IndexError(f"index must lie in 0 .. {len(self) - 1} ({len(self)} examples), got {index}")
         return index
+
+
+class MappedImages(ArrayDataset):
+    """Decoded images in a file that `map_images` wrote, read when looked at; a pickle holds its path, not the images."""
+
+    def __init__(self, path: str | os.PathLike, **transforms: Callable | None) -> None:
+        self.path = os.path.abspath(path)
+        images, targets, classes = open_images(self.path)
+        super().__init__(images, targets, classes=classes, **transforms)
+
+    def replace_transforms(self, transform: Callable | None, batch_transform: Callable | None) -> MappedImages:
+        """The same file with other transforms."""
+        return MappedImages(self.path, transform=transform, batch_transform=batch_transform)
+
+    def __reduce__(self) -> tuple:
+        return partial(MappedImages, self.path, transform=self.transform, batch_transform=self.batch_transform), ()
+
+
+def map_images(dataset: Dataset, path: str | os.PathLike, *, size: int | tuple[int, int]) -> MappedImages:
+    """Every image of `dataset` at one size in the file `path`: made where it is not there, else opened and compared.
+
+    dataset : map-style, with `targets` and `classes`; its examples begin with an image uint8 (C, H, W)
+    size    : (height, width), or one number for both; see `images.resize`
+    raises  : ValueError naming the index of an image of another kind; where the file is not whole, or another dataset's
+              (number, targets, classes, and the first, middle and last image are compared)
+    """
+    if not os.path.exists(path):
+        write_images(dataset, path, size=size)
+    found = MappedImages(path)
+    check_made_of(dataset, found, path, size=size)
+    return found
 
 
 def _checked_targets(
