@@ -2,7 +2,7 @@
 
     python -m benchmarks.synthetic_loaders
 
-writes `benchmarks/records/tuner.json`; `--quick` tries the first two cases and stores nothing. A case is a dataset that
+writes `benchmarks/records/tuner.json`; `--quick` tries the first case and stores nothing. A case is a dataset that
 sleeps or computes for a known time a batch, and a step that does so. What a turn of the loop takes is then known:
 
     T(0) = load + step,   T(w) = max(step, load / w, computing / cores)
@@ -18,13 +18,13 @@ with each number of workers, in rounds that take turns (the full grid), and tune
         over_best   : measured time of what was chosen over the least, for each tuning; the bar is 1.1
         over_predicted : the same by prediction
         verdicts    : of each tuning
-        tuner_seconds, grid_seconds : of each tuning, and of one round of the grid with the tuner's own slices
+        tuner_seconds, grid_seconds : of each tuning; of one round of the grid, each number measured once
+    summary : worst_over_best; within_bar, tunings; tuner_seconds, grid_seconds: one tuning, one round, of each case
     setup : budget, numbers, seconds a measurement, cores, the bar
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from dataclasses import dataclass
@@ -33,12 +33,12 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from benchmarks.trainings import begin
+from benchmarks.pieces import program
 from course_utils import tuning
 from course_utils.loaders import ResumableLoader, tune_workers
 from course_utils.machine import usable_cpus
 
-BATCH_SIZE, MAX_WORKERS, BUDGET_S, ROUNDS, TUNINGS = 8, 4, 8.0, 3, 3
+BATCH_SIZE, MAX_WORKERS, BUDGET_S, ROUNDS, SLICE_S, TUNINGS = 8, 4, 8.0, 4, 0.5, 3
 BAR = 1.1
 
 
@@ -127,15 +127,19 @@ def measured_ms(case: Case, num_workers: int, seconds: float) -> float:
     return tuning._measure(feed, Step(case), num_workers, options, seconds, time.perf_counter() + 1e6).turn_ms
 
 
-def grid(name: str, max_workers: int, rounds: int, seconds: float) -> dict[str, Any]:
-    """The least of the rounds for each number, and the seconds of one round with slices of `seconds`."""
+def grid_round(name: str, turn: int, max_workers: int, seconds: float) -> dict[str, Any]:
+    """Every number once, for `seconds` each; another one is the first in each round."""
     case, numbers, began = CASES[name], list(range(max_workers + 1)), time.perf_counter()
-    found: dict[int, list[float]] = {number: [] for number in numbers}
-    for turn in range(rounds):
-        for number in numbers[turn % len(numbers) :] + numbers[: turn % len(numbers)]:
-            found[number].append(measured_ms(case, number, seconds))
-    least = {str(number): round(min(values), 3) for number, values in found.items()}
-    return {"measured": least, "grid_seconds": round((time.perf_counter() - began) / rounds, 2)}
+    turn %= len(numbers)
+    found = {str(number): measured_ms(case, number, seconds) for number in numbers[turn:] + numbers[:turn]}
+    return {"turns": found, "seconds": time.perf_counter() - began}
+
+
+def grid(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    """The least of the rounds for each number, and the seconds of one round."""
+    numbers = sorted(rounds[0]["turns"], key=int)
+    least = {number: round(min(one["turns"][number] for one in rounds), 3) for number in numbers}
+    return {"measured": least, "grid_seconds": round(statistics.fmean(one["seconds"] for one in rounds), 2)}
 
 
 def tuned(name: str, number: int) -> dict[str, Any]:
@@ -179,26 +183,33 @@ def summary(cases: dict[str, Any]) -> dict[str, Any]:
     return worst | {"tunings": len(ratios), "tuner_seconds": round(seconds, 1), "grid_seconds": round(grids, 1)}
 
 
+def measure(cache: Any, name: str, rounds: int, tunings: int, cores: int) -> dict[str, Any]:
+    """A case: rounds of the grid and tunings take turns, so that a busy moment meets both."""
+    grids, found = [], []
+    for turn in range(max(rounds, tunings)):
+        if turn < rounds:
+            grids.append(cache.get(grid_round, name, turn, MAX_WORKERS, SLICE_S, runs=MAX_WORKERS + 1))
+        if turn < tunings:
+            found.append(cache.get(tuned, name, turn))
+    case = joined(name, grid(grids), found, cores)
+    print(name, {key: case[key] for key in ("measured", "tuned", "over_best", "verdicts")}, flush=True)
+    return case
+
+
+def report(
+    cache: Any, *, names: tuple[str, ...] = tuple(CASES), rounds: int = ROUNDS, tunings: int = TUNINGS
+) -> dict[str, Any]:
+    """Everything in the record."""
+    cores = usable_cpus()
+    cases = {name: measure(cache, name, rounds, tunings, cores) for name in names}
+    setup = {"budget_s": BUDGET_S, "max_workers": MAX_WORKERS, "batch_size": BATCH_SIZE, "rounds": rounds}
+    setup |= {"seconds_a_measurement": SLICE_S, "cores": cores, "bar": BAR}
+    return {"setup": setup, "summary": summary(cases), "cases": cases}
+
+
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.synthetic_loaders", description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="two cases, one round; store nothing")
-    parser.add_argument("--case", type=int, help="only the case of this number: the pieces of an interrupted sweep")
-    chosen = parser.parse_args(arguments)
-    cache, cores, cases = begin("tuner-quick" if chosen.quick else "tuner"), usable_cpus(), {}
-    rounds, tunings = (1, 1) if chosen.quick else (ROUNDS, TUNINGS)
-    for number, name in enumerate(list(CASES)[: 2 if chosen.quick else None]):
-        if chosen.case not in (None, number):
-            continue
-        runs = rounds * (MAX_WORKERS + 1)
-        found = cache.get(grid, name, MAX_WORKERS, rounds, min(1.0, BUDGET_S / 8), runs=runs)
-        cases[name] = joined(name, found, [cache.get(tuned, name, repeat) for repeat in range(tunings)], cores)
-        print(name, {key: cases[name][key] for key in ("measured", "tuned", "over_best", "verdicts")}, flush=True)
-    if chosen.quick:
-        cache.path.unlink(missing_ok=True)
-    elif chosen.case is None:
-        setup = {"budget_s": BUDGET_S, "max_workers": MAX_WORKERS, "batch_size": BATCH_SIZE, "rounds": ROUNDS}
-        setup |= {"seconds_a_measurement": min(1.0, BUDGET_S / 8), "cores": cores, "bar": BAR}
-        print(cache.store({"setup": setup, "summary": summary(cases), "cases": cases}).name)
+    quick = tuple(CASES)[:1]
+    program("tuner", arguments, whole=report, quick=lambda cache: report(cache, names=quick, rounds=1, tunings=1))
 
 
 if __name__ == "__main__":
