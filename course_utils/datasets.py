@@ -141,7 +141,7 @@ class ArrayDataset(Dataset):
 
 
 class MappedImages(ArrayDataset):
-    """Decoded images in a file that `map_images` wrote, read when looked at; a pickle holds its path, not the images."""
+    """Decoded images in a file that `map_images` wrote, read when looked at; pickled, it is the path alone."""
 
     def __init__(self, path: str | os.PathLike, **transforms: Callable | None) -> None:
         self.path = os.path.abspath(path)
