@@ -243,9 +243,10 @@ def test_the_best_are_looked_at_twice_while_there_is_time_and_a_busy_moment_does
 
 
 def test_it_ends_at_the_floor(scripted):
-    _, step = scripted(lambda w: 0.030 if w < 2 else 0.0001, 0.010)
+    batches, step = scripted(lambda w: 0.030 if w < 2 else 0.0001, 0.010)
     found = tune_workers(Drawing(), step, batch_size=4, seconds=60, max_workers=9)
     assert [row.num_workers for row in found.times] == [0, 1, 2] and found.num_workers == 2
+    assert batches.closed == [0, 0, 1, 2]  # nothing else comes near: no second look
     assert "within 5 % of the step alone" in found.stopped and found.choice.verdict == "compute-bound"
 
 
