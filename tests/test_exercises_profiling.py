@@ -4,16 +4,20 @@ That every declared exercise keeps its promises is tested in test_exercises.py.
 """
 
 import ast
+import random
 import statistics
+import time
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from course_utils.exercises import answer, check, hint
 from course_utils.exercises.machinery import exercises_of
-from course_utils.profiling import LoopTimes, StepTimer, decide
+from course_utils.exercises.profiling_device import ScriptedDevice
+from course_utils.profiling import LoopTimes, StepTimer, bytes_for_backward, decide, flops_of, tensors_for_backward
 from tests.reader_answers import judged
 
 ALL = list(exercises_of("profiling").values())
@@ -93,6 +97,12 @@ def test_every_case_was_worked_out_by_hand(exercise):
     assert exercise.minutes in range(5, 21) and exercise.lesson
 
 
+def _scripted(*script):
+    """(step, device, clock, repeats) of a device with this script, the number of repetitions last."""
+    device = ScriptedDevice(*script[:-1])
+    return device.step, device, device.clock, script[-1]
+
+
 def _row(*times):
     return dict(zip(("asked", "there", "done", "load_ms"), times, strict=True))
 
@@ -101,6 +111,9 @@ EXAMPLES = {
     "profiling-1": (([900, 50, 20, 21, 22], [0], 2), 21),
     "profiling-2": (([_row(0, 400, 430, 40), _row(430, 440, 470, 40), _row(470, 480, 510, 40)],), 0.25),
     "profiling-3": ((20, 50, 4, 100, 10), ("data-bound", 26)),
+    "profiling-4": ((1, [2, 3], 1.0, 1.0), (24, pytest.approx(2.4e-5))),
+    "profiling-5": (_scripted(1, 9, 0, 10), pytest.approx(9.1)),
+    "profiling-6": (([("linear", 3, 5), ("relu",), ("linear", 5, 2)], 2), 64),
 }
 
 
@@ -394,3 +407,331 @@ def test_a_verdict_without_its_milliseconds_is_told():
 def test_the_first_wrong_verdict_is_shown_with_its_numbers():
     status, _, text = judged("profiling-3", _verdict(startup=lambda ms, batches: 0.5))
     assert status == "wrong" and "startup_ms=400, num_batches=50): the verdict: expected 'start-up-bound'" in text
+
+
+# profiling-4: operations, and the share of the peak
+
+
+def _by_a_loop(batch_size, widths, step_ms, peak_gflops):
+    forward = sum(2 * batch_size * widths[i] * widths[i + 1] for i in range(len(widths) - 1))
+    operations = 3 * forward - 2 * batch_size * widths[0] * widths[1]
+    return operations, operations / (peak_gflops * 1e6 * step_ms)
+
+
+def _by_matrices(batch_size, widths, step_ms, peak_gflops):
+    wide = np.array(widths, dtype=float)
+    products = (wide[:-1] * wide[1:]).sum() * 3 - wide[0] * wide[1]
+    flops = int(2 * batch_size * products)
+    return [flops, np.float64(flops / 1e9 / (step_ms / 1000) / peak_gflops)]
+
+
+def _by_the_best_time(batch_size, widths, step_ms, peak_gflops):
+    weights = sum(a * b for a, b in pairwise(widths))
+    total = 2.0 * batch_size * (2 * weights + sum(a * b for a, b in pairwise(widths[1:])))
+    best_ms = total / (peak_gflops * 1e9) * 1000
+    return total, best_ms / step_ms
+
+
+def _by_the_counter(batch_size, widths, step_ms, peak_gflops):
+    operations = _counted(batch_size, widths)
+    return operations, operations / step_ms / peak_gflops / 1e6
+
+
+def _counted(batch_size, widths):
+    layers = [layer for a, b in pairwise(widths) for layer in (nn.Linear(a, b), nn.ReLU())]
+    model, inputs = nn.Sequential(*layers[:-1]), torch.ones(batch_size, widths[0])
+    return flops_of(lambda: model(inputs).sum().backward())
+
+
+@pytest.mark.parametrize(
+    "given", [_by_a_loop, _by_matrices, _by_the_best_time, _by_the_counter], ids=lambda fn: fn.__name__
+)
+def test_every_sound_count_of_operations_is_right(given):
+    assert judged("profiling-4", given)[0] == "right"
+
+
+@pytest.mark.parametrize("widths", [[3, 4], [7, 5, 3], [2, 9, 9, 9, 1]])
+def test_the_answer_counts_what_torchs_counter_counts(widths):
+    assert answer("profiling-4")(6, widths, 1.0, 1.0)[0] == _counted(6, widths)
+
+
+def _share(products=lambda layer, last: 3 if layer else 2, per_product=2, rate=lambda ops, ms: ops / ms / 1e6, add=0,
+           of=lambda rate, peak: rate / peak, batch=lambda size: size):  # fmt: skip
+    """The answer with one of its decisions made otherwise."""
+
+    def share_of_peak(batch_size, widths, step_ms, peak_gflops):
+        pairs = list(pairwise(widths))
+        operations = sum(
+            products(layer, layer == len(pairs) - 1) * per_product * batch(batch_size) * a * b + add * batch_size * b
+            for layer, (a, b) in enumerate(pairs)
+        )
+        return operations, of(rate(operations, step_ms), peak_gflops)
+
+    return share_of_peak
+
+
+@pytest.mark.parametrize(
+    "given, mistake, words",
+    [
+        (_share(per_product=1), "counts_macs", "half of the FLOPs"),
+        (_share(lambda layer, last: 3, per_product=1), "counts_macs", "these are MACs"),
+        (_share(lambda layer, last: 1), "counts_the_forward_pass_alone", "the time is that of both"),
+        (_share(lambda layer, last: 2), "takes_backward_for_as_dear_as_forward", "it makes two"),
+        (_share(lambda layer, last: 3), "gives_the_data_a_gradient", "which nobody asks for"),
+        (_share(lambda layer, last: 2 if last else 3), "spares_the_last_layer", "the first one, whose inputs"),
+        (_share(add=1), "counts_the_biases", "leaves them out as the task does"),
+        (_share(lambda layer, last: 3, add=1), "counts_the_biases", "the two never agree"),
+        (_share(batch=lambda size: 1), "forgets_the_batch", "for one example"),
+        (_share(of=lambda rate, peak: peak / rate), "turns_the_share_over", "never above 1"),
+        (_share(rate=lambda ops, ms: ops / ms / 1e9), "takes_milliseconds_for_seconds", "Divide step_ms by 1000"),
+        (_share(rate=lambda ops, ms: ops / ms * 1e3), "compares_operations_with_giga_operations", "a unit is wrong"),
+        (_share(of=lambda rate, peak: rate), "gives_the_rate", "not yet its share"),
+        (_share(of=lambda rate, peak: round(100 * rate / peak, 9)), "gives_percent", "a percentage"),
+    ],
+    ids=["MACs", "MACs in all", "forward", "backward as forward", "data's gradient", "last spared", "bias",
+         "bias and data's gradient", "one example", "inverted", "ms", "giga", "rate", "percent"],
+)  # fmt: skip
+def test_shares_of_the_peak_that_are_nearly_right_are_recognised(given, mistake, words):
+    status, found, text = judged("profiling-4", given)
+    assert status == "wrong" and found == mistake and words in text
+
+
+def test_the_share_alone_is_told_to_be_half_of_the_result():
+    text = judged("profiling-4", lambda batch_size, widths, step_ms, peak_gflops: 0.5)[2]
+    assert "expected a tuple (the operations, the share), got a number: 0.5" in text
+
+
+def test_a_wrong_share_is_told_beside_operations_that_are_right():
+    text = judged("profiling-4", _share(of=lambda rate, peak: 0.5))[2]
+    assert "the share: expected 2.4e-05, got 0.5" in text and "the operations" not in text
+
+
+# profiling-5: work that a device does later
+
+
+def _on(*, before=True, inside=(), after=True, warmups=1, per=lambda seconds, repeats: seconds / repeats * 1e3):
+    """The answer with its decisions as arguments."""
+
+    def mean_step_ms(step, device, clock, repeats):
+        for _ in range(warmups):
+            step()
+        if before:
+            device.synchronize()
+        began = clock()
+        for _ in range(repeats):
+            step()
+            [device.synchronize() for _ in inside]
+        if after:
+            device.synchronize()
+        return per(clock() - began, repeats)
+
+    return mean_step_ms
+
+
+def _two_readings(step, device, clock, repeats):
+    def now_ms():
+        device.synchronize()
+        return 1000 * clock()
+
+    step()
+    times = [now_ms()]
+    [step() for _ in range(repeats)]
+    times.append(now_ms())
+    return np.diff(times).item() / repeats
+
+
+def _waits_more_often_than_needed(step, device, clock, repeats):
+    device.synchronize()
+    step(), device.synchronize(), device.synchronize()
+    start = clock()
+    number = 0
+    while number < repeats:
+        step()
+        number += 1
+    device.synchronize()
+    end = clock()
+    return torch.tensor((end - start) * 1000 / number)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [_two_readings, _waits_more_often_than_needed, _on(warmups=3)],
+    ids=["readings", "more", "3 warm-ups"],
+)
+def test_every_sound_timing_of_a_device_is_right(given):
+    assert judged("profiling-5", given)[0] == "right"
+
+
+def test_the_device_works_while_the_processor_goes_on():
+    device = ScriptedDevice(1, 9, 0)
+    device.step(), device.synchronize()
+    began = device.clock()
+    device.step(), device.step()
+    asked = device.clock()
+    device.synchronize()
+    assert (asked - began, device.clock() - began) == (pytest.approx(0.002), pytest.approx(0.019))
+
+
+@pytest.mark.parametrize(
+    "given, mistake, words",
+    [
+        (_on(before=False, after=False), "never_waits", "the time to *ask* for the steps"),
+        (_on(before=False, after=False, warmups=0), "never_waits", "it looks"),
+        (_on(after=False), "waits_at_the_beginning_only", "when they are done"),
+        (_on(before=False), "waits_at_the_end_only", "all older work"),
+        (_on(inside=[1]), "waits_in_every_repetition", "it asks ahead while the device works"),
+        (_on(inside=[1], after=False), "waits_in_every_repetition", "stands idle"),
+        (_on(warmups=0), "counts_the_first_call", "kernels are compiled"),
+        (_on(per=lambda seconds, repeats: seconds * 1e3), "gives_the_time_of_all", "twice as slow"),
+        (_on(per=lambda seconds, repeats: seconds / repeats), "gives_seconds", "These are seconds"),
+        (_on(per=lambda seconds, repeats: seconds / (repeats + 1) * 1e3), "divides_by_one_step_too_many",
+         "it was not measured"),
+    ],
+    ids=["no wait", "no wait, no warm-up", "begin", "end", "inside", "inside, none after", "no warm-up", "all",
+         "seconds", "one more"],
+)  # fmt: skip
+def test_timings_that_are_nearly_right_are_recognised(given, mistake, words):
+    status, found, text = judged("profiling-5", given)
+    assert status == "wrong" and found == mistake and words in text
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_clock_of_the_readers_own_is_told(waits):
+    def mean_step_ms(step, device, clock, repeats):
+        began = time.perf_counter()
+        step()
+        if waits:
+            device.synchronize()
+        return (time.perf_counter() - began) * 1e3 / repeats
+
+    status, mistake, text = judged("profiling-5", mean_step_ms)
+    assert (status, mistake) == ("wrong", "reads_another_clock")
+    assert "the clock that was handed in was never read" in text
+
+
+def test_a_timing_of_a_single_step_shows_the_script():
+    status, _, text = judged("profiling-5", lambda step, device, clock, repeats: (step(), clock())[1])
+    assert status == "wrong" and "1 ms to ask for a step, the device 9 ms to do it: expected 10.0, got 5.081" in text
+
+
+def test_waiting_for_a_gpu_that_is_not_the_device_is_told_with_its_line():
+    def mean_step_ms(step, device, clock, repeats):
+        return device.wait()
+
+    assert "AttributeError" in judged("profiling-5", mean_step_ms)[2]
+
+
+# profiling-6: bytes for backward
+
+
+def _model(layers):
+    kinds = {"linear": nn.Linear, "relu": nn.ReLU, "gelu": nn.GELU}
+    return nn.Sequential(*(kinds[kind](*shape) for kind, *shape in layers))
+
+
+def _by_the_module(layers, batch_size):
+    model, inputs = _model(layers), torch.ones(batch_size, layers[0][1])
+    return bytes_for_backward(lambda: model(inputs).sum())
+
+
+def _by_names(layers, batch_size):
+    kept, name, width = {"x": layers[0][1]}, "x", layers[0][1]
+    for number, layer in enumerate(layers):
+        if layer[0] != "relu":
+            kept[name] = width
+        name, width = f"out {number}", layer[2] if layer[0] == "linear" else width
+        if layer[0] == "relu":
+            kept[name] = width
+    return sum(kept.values()) * batch_size * torch.float32.itemsize
+
+
+def _by_neighbours(layers, batch_size):
+    numbers, width = 0, layers[0][1]
+    for (kind, *shape), before in zip(layers, [(None,), *layers], strict=False):
+        width = width if kind != "linear" else shape[0]
+        shared = before[0] == "relu" and kind != "relu"  # the ReLU before counted it
+        numbers += 0 if shared else batch_size * width
+        width = shape[1] if kind == "linear" else width
+    return numbers * 4
+
+
+def _by_real_tensors(layers, batch_size):
+    x, kept = torch.ones(batch_size, layers[0][1]), {}
+    for kind, layer in zip((layer[0] for layer in layers), _model(layers), strict=True):
+        out = layer(x)
+        tensor = out if kind == "relu" else x
+        kept[id(tensor)] = tensor
+        x = out
+    return sum(tensor.numel() * tensor.element_size() for tensor in kept.values())
+
+
+SOUND_BYTES = [_by_the_module, _by_names, _by_neighbours, _by_real_tensors]
+
+
+@pytest.mark.parametrize("given", SOUND_BYTES, ids=lambda fn: fn.__name__)
+def test_every_sound_count_of_bytes_is_right(given):
+    assert judged("profiling-6", given)[0] == "right"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_answer_counts_what_autograd_keeps_in_any_of_these_networks(seed):
+    generator = random.Random(seed)
+    layers, width = [("linear", 3, 4)], 4
+    for kind in generator.choices(["linear", "relu", "gelu"], k=seed):
+        wider = generator.randrange(1, 9)
+        layers.append((kind, width, wider) if kind == "linear" else (kind,))
+        width = wider if kind == "linear" else width
+    assert answer("profiling-6")(layers, 5) == _by_the_module(layers, 5)
+
+
+def _bytes(keeps, size=4, once=True, weights=False, batch=lambda rows: rows):
+    """Bytes of the tensors that `keeps(place, kind)` names; tensor 0 is the input."""
+
+    def kept_bytes(layers, batch_size):
+        widths, named = [layers[0][1]], []
+        for place, (kind, *shape) in enumerate(layers):
+            widths.append(shape[1] if kind == "linear" else widths[-1])
+            named += keeps(place, kind)
+        more = sum(p.numel() for p in _model(layers).parameters()) if weights else 0
+        return size * (batch(batch_size) * sum(widths[place] for place in (set(named) if once else named)) + more)
+
+    return kept_bytes
+
+
+def _right(place, kind):
+    return [place + 1] if kind == "relu" else [place]
+
+
+@pytest.mark.parametrize(
+    "given, mistake, words",
+    [
+        (_bytes(_right, once=False), "counts_a_shared_tensor_twice", "its memory is there once"),
+        (_bytes(lambda place, kind: [place]), "counts_a_shared_tensor_twice", "thought to keep its input"),
+        (_bytes(_right, weights=True), "counts_the_weights", "do not grow with the batch"),
+        (_bytes(lambda place, kind: [] if kind == "relu" else [place]), "forgets_what_a_relu_keeps", "for free"),
+        (_bytes(lambda place, kind: [place] * (kind == "linear")), "forgets_what_a_relu_keeps", "it keeps that output"),
+        (_bytes(lambda place, kind: [place + 1]), "counts_what_every_layer_returns", "needed by nobody"),
+        (_bytes(lambda place, kind: [place, place + 1]), "counts_what_every_layer_returns", "is not needed at all"),
+        (_bytes(lambda place, kind: [place] if kind == "linear" else [place + 1]), "lets_a_gelu_keep_its_output",
+         "same output for two inputs"),
+        (_bytes(lambda place, kind: [t for t in _right(place, kind) if t]), "forgets_the_input", "the largest piece"),
+        (_bytes(_right, size=8), "takes_eight_bytes_a_number", "float64"),
+        (_bytes(_right, size=1), "counts_numbers_for_bytes", "takes 4 bytes"),
+        (_bytes(_right, batch=lambda rows: 1), "forgets_the_batch", "for one example"),
+    ],
+    ids=["twice", "inputs", "weights", "no ReLU", "linear only", "outputs", "all", "GELU's output", "no input",
+         "float64", "numbers", "one example"],
+)  # fmt: skip
+def test_bytes_that_are_nearly_right_are_recognised(given, mistake, words):
+    status, found, text = judged("profiling-6", given)
+    assert status == "wrong" and found == mistake and words in text
+
+
+def test_wrong_bytes_show_the_layers_and_both_numbers():
+    text = judged("profiling-6", _bytes(_right, size=8))[2]
+    assert "kept_bytes([('linear', 3, 5)], batch_size=2): expected 24, got 48" in text
+
+
+def test_autograd_keeps_what_the_task_says():
+    model, inputs = _model([("linear", 3, 5), ("relu",), ("gelu",), ("linear", 5, 2)]), torch.ones(4, 3)
+    assert [kept.shape for kept in tensors_for_backward(lambda: model(inputs).sum())] == [(4, 3), (4, 5), (4, 5)]

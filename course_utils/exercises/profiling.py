@@ -8,10 +8,13 @@ from __future__ import annotations
 import statistics
 
 from course_utils.exercises.declare import exercise
+from course_utils.exercises.profiling_device import mean_step_ms
+from course_utils.exercises.profiling_memory import kept_bytes
+from course_utils.exercises.profiling_operations import share_of_peak
 from course_utils.exercises.profiling_verdict import bottleneck
 from course_utils.exercises.profiling_waiting import wait_share
 
-__all__ = ["bottleneck", "steady_step_ms", "wait_share"]
+__all__ = ["bottleneck", "kept_bytes", "mean_step_ms", "share_of_peak", "steady_step_ms", "wait_share"]
 
 _RUN = [880.0, 62.0, 41.0, 23.0, 27.0, 450.0, 36.0, 34.0, 25.0, 480.0, 90.0, 29.0]
 
