@@ -112,11 +112,11 @@ class MeasuredLoop:
                 self._dataset.step(next(self._batches))
 
     def _time_a_slice(self) -> None:
-        """Whole rounds of workers and of slow batches, for a slice of the time at least; twice that at most."""
-        length = math.lcm(max(1, self.costs.num_workers), self.costs.slow_every)
+        """Whole rounds of workers and of slow batches, for a slice at least; a part of one that takes long."""
+        length, lasts = math.lcm(max(1, self.costs.num_workers), self.costs.slow_every), min(SLICE_S, self.seconds)
         began, turns = self._clock(), 0
-        while turns == 0 or turns % length or self._clock() - began < SLICE_S:
-            if turns and self._clock() - began > self.seconds:
+        while turns == 0 or turns % length or self._clock() - began < lasts:
+            if turns and self._clock() - began > lasts + self.seconds:
                 break
             asked = self._clock()
             batch = next(self._batches)

@@ -27,6 +27,7 @@ class Costs:
     """What a loop is made of; milliseconds, and the workers that load. Names as in `simulate_pipeline`.
 
     load_computes, step_computes : computing takes a core; else it waits, for a disk, a network or a GPU
+    handover_computes            : as a real one does, and the model's; without it other work does not disturb it
     slow_every, slow_factor      : the k-th, 2k-th, ... batch takes so many times `load_ms`; 1 makes all alike
     startup_ms                   : what each worker does once, before its first batch
     """
@@ -38,13 +39,15 @@ class Costs:
     handover_ms: float = 0.0
     load_computes: bool = False
     step_computes: bool = False
+    handover_computes: bool = True
     slow_every: int = 1
     slow_factor: float = 10.0
     startup_ms: float = 0.0
 
     def predicted(self, cores: int, *, num_batches: int = 40) -> Timeline:
         """What the model says of it, on so many cores."""
-        costs = {name: value for name, value in vars(self).items() if name not in ("load_ms", "step_ms")}
+        told = ("load_ms", "step_ms", "handover_computes")
+        costs = {name: value for name, value in vars(self).items() if name not in told}
         return simulate_pipeline(self.load_ms, self.step_ms, cores=cores, num_batches=num_batches, **costs)
 
 
@@ -70,9 +73,12 @@ def spend(ms: float, *, computes: bool, per_ms: float) -> None:
 
 
 class Priced:
-    """Part of a batch whose hand-over costs: to unpickle it takes `ms` of the receiving process. A copy is free."""
+    """Part of a batch whose hand-over costs: to unpickle it takes `ms` of the receiving process. A copy is free.
 
-    def __init__(self, ms: float, per_ms: float) -> None:
+    per_ms : of `loops_per_ms`; None makes it wait instead of computing
+    """
+
+    def __init__(self, ms: float, per_ms: float | None) -> None:
         self.ms, self.per_ms = ms, per_ms
 
     def __reduce__(self) -> tuple:
@@ -82,8 +88,8 @@ class Priced:
         return Priced(self.ms, self.per_ms)
 
 
-def _receive(ms: float, per_ms: float) -> Priced:
-    spend(ms, computes=True, per_ms=per_ms)
+def _receive(ms: float, per_ms: float | None) -> Priced:
+    spend(ms, computes=per_ms is not None, per_ms=per_ms or 0.0)
     return Priced(ms, per_ms)
 
 
@@ -114,7 +120,7 @@ class SyntheticBatches(Dataset):
         slow = costs.slow_every > 1 and place % costs.slow_every == 0
         ms = costs.load_ms * (costs.slow_factor if slow else 1.0)
         spend(ms, computes=costs.load_computes, per_ms=self.per_ms)
-        return list(key.indices), Priced(costs.handover_ms, self.per_ms)
+        return list(key.indices), Priced(costs.handover_ms, self.per_ms if costs.handover_computes else None)
 
     def loader(self) -> ResumableLoader:
         """Its batches in order, with the workers of `costs`."""
