@@ -1,279 +1,243 @@
-"""Exercises of chapter 04: here the captions of any length; the others come in by import.
+"""Exercises of chapter 04: here the photos with any number of boxes; the others come in by import.
 
 Order of the numbers: the captions, the boxes, the position, the number of workers, the bytes ahead, the streams.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import default_collate
 
-from course_utils.exercises.compare import is_array
 from course_utils.exercises.declare import exercise
+from course_utils.exercises.loaders_bytes import bytes_ahead
+from course_utils.exercises.loaders_captions import pad_captions, part_differs
 from course_utils.exercises.loaders_position import hand_over
+from course_utils.exercises.loaders_streams import own_streams
 from course_utils.exercises.loaders_workers import decide_workers
 
-__all__ = ["decide_workers", "hand_over", "pad_captions"]
+__all__ = ["bytes_ahead", "collate_photos", "decide_workers", "hand_over", "own_streams", "pad_captions"]
 
 
-def _captions(tokens: list[list[int]], padding_value: int, dtype: str = "int64") -> tuple[list, int]:
-    return [torch.tensor(caption, dtype=getattr(torch, dtype)) for caption in tokens], padding_value
+def _example(photo: int, num_boxes: int) -> tuple[torch.Tensor, dict]:
+    """A photo of 2 x 2 pixels and its target; all of its numbers begin with the number of the photo."""
+    boxes = torch.arange(4.0).repeat(num_boxes, 1) + 10 * (photo + 1) + torch.arange(num_boxes)[:, None]
+    image = torch.arange(12, dtype=torch.uint8).reshape(3, 2, 2) + 20 * photo
+    return image, {"boxes": boxes, "labels": torch.arange(num_boxes) + photo}
 
 
-def _described(tokens: list[list[int]], padding_value: int, dtype: str = "int64") -> str:
-    return f"pad_captions({tokens}, padding_value={padding_value})" + f", captions of {dtype}" * (dtype != "int64")
+def _examples(*nums_boxes: int) -> tuple[list]:
+    return ([_example(photo, num_boxes) for photo, num_boxes in enumerate(nums_boxes)],)
 
 
-def _lengths_as_list(result: Any, *_) -> Any:
-    """Lengths may be a tensor, an array or a list: the same whole numbers are the same lengths."""
-    if not isinstance(result, (tuple, list)) or len(result) != 3:
-        return result
-    values, lengths, mask = result
-    return values, lengths.tolist() if is_array(lengths) and lengths.ndim == 1 else lengths, mask
+def _by_hand(*nums_boxes: int) -> tuple:
+    """The images one below the other, made pixel by pixel, and each target as it is written down."""
+    images = [[[[20 * p + 4 * c + 2 * y + x for x in (0, 1)] for y in (0, 1)] for c in (0, 1, 2)]
+              for p in range(len(nums_boxes))]  # fmt: skip
+    return torch.tensor(images, dtype=torch.uint8), [_example(p, n)[1] for p, n in enumerate(nums_boxes)]
 
 
-def _padded(values: list, lengths: list[int], dtype: torch.dtype = torch.int64) -> tuple:
-    """By hand: rows of tokens, the lengths, and a mask with that many True in each row."""
-    mask = [[place < length for place in range(len(values[0]))] for length in lengths]
-    return torch.tensor(values, dtype=dtype), lengths, torch.tensor(mask, dtype=torch.bool)
+_NUMBERS = [(1, 2), (1, 1), (2, 0, 1), (0, 0), (3,), (0,)]
 
 
 @exercise(
-    "loaders-1",
-    title="Captions of any length",
+    "loaders-2",
+    title="Photos with any number of boxes",
     difficulty="easy",
-    minutes=8,
-    cases=[
-        ([[5, 2], [7]], 0),
-        ([[4], [0, 3, 0]], 0),
-        ([[6], [], [8, 9]], -1),
-        ([[1, 2, 3]], 9),
-        ([[], []], 0),
-        ([[3], [1, 2]], 7, "int32"),
-    ],
-    expected=[
-        _padded([[5, 2], [7, 0]], [2, 1]),
-        _padded([[4, 0, 0], [0, 3, 0]], [1, 3]),
-        _padded([[6, -1], [-1, -1], [8, 9]], [1, 0, 2]),
-        _padded([[1, 2, 3]], [3]),
-        _padded([[], []], [0, 0]),
-        _padded([[3, 7], [1, 2]], [1, 2], torch.int32),
-    ],
-    arrange=_captions,
-    observe=_lengths_as_list,
-    describe=_described,
-    parts=("the values", "the lengths", "the mask"),
+    minutes=6,
+    cases=_NUMBERS,
+    expected=[_by_hand(*numbers) for numbers in _NUMBERS],
+    arrange=_examples,
+    difference=partial(part_differs, ("the images", "the targets")),
+    describe=lambda *nums_boxes: (
+        f"collate_photos(examples), {len(nums_boxes)} photo{'s' * (len(nums_boxes) > 1)} with "
+        f"{', '.join(map(str, nums_boxes))} boxes"
+    ),
     keep_arguments=True,
     imports="import torch",
     hints=[
-        "Which of the three results can be read off the padded values, and which only off the captions as they came? "
-        "Think of a caption that holds the padding value itself.",
-        "Lengths first. Then a tensor full of padding_value, one row a caption and as wide as the longest "
-        "(captions[0].new_full keeps the dtype), and each caption written over the begin of its row.",
-        "The mask compares places with lengths: torch.arange(width) is (T,), lengths[:, None] is (B, 1), and `<` "
-        "between them is (B, T).",
+        "A tensor has one size in each dimension. Which of the two, images or boxes, have the same shape in every "
+        "example? Only these can become one tensor.",
+        "The boxes need no tensor of the whole batch: a model that finds objects takes a list, one target a photo. "
+        "A photo without boxes keeps its place in that list, and its target stays as it is.",
+        "torch.stack makes one tensor of a list of equal shapes: [image for image, target in examples]. The targets "
+        "are a list made in the same way.",
     ],
-    lesson="Only the lengths know what is padding: a loss, a mean and attention all need the mask made of them.",
+    lesson="A collate function decides what a batch is; only what has one shape has to become one tensor.",
 )
-def pad_captions(captions: list, padding_value: int) -> tuple:
-    """Captions of different lengths as one tensor, and what in it is their own.
+def collate_photos(examples: list) -> tuple:
+    """A batch of photos that show different numbers of things.
 
-    captions      : the batch, 1 or more tensors (length,) of whole numbers, all of one dtype. Some
-                    or all may be empty, and a caption may hold the padding value as a token
-    padding_value : what stands behind the end of a shorter caption
-    returns       : (values, lengths, mask), T being the length of the longest:
-                    values (B, T) of the captions' dtype, lengths (B,) of whole numbers,
-                    mask (B, T) of bools, True where a token is the caption's own
+    examples : the batch, 1 or more pairs (image, target). All images are (3, H, W) of one size and
+               dtype. A target is a dict: "boxes" (N, 4), "labels" (N,). N differs from photo to
+               photo and may be 0, also in all photos of the batch
+    returns  : (images, targets): images (B, 3, H, W) of the same dtype, targets a list with the
+               dict of each photo, as it came
 
-    The captions [5, 2] and [7], with padding value 0, give the values [[5, 2], [7, 0]], the
-    lengths [2, 1] and the mask [[True, True], [True, False]].
+    Two photos of 64 x 64 with 1 and 2 boxes give images (2, 3, 64, 64) and a list of two dicts,
+    the first with boxes (1, 4), the second with boxes (2, 4).
     """
-    lengths = torch.tensor([len(caption) for caption in captions])
-    values = captions[0].new_full((len(captions), int(lengths.max())), padding_value)
-    for row, caption in zip(values, captions, strict=True):
-        row[: len(caption)] = caption
-    return values, lengths, torch.arange(values.shape[1]) < lengths[:, None]
+    images = torch.stack([image for image, _ in examples])
+    return images, [target for _, target in examples]
 
 
-def _lengths(captions) -> torch.Tensor:
-    return torch.tensor([len(caption) for caption in captions])
+def _images(examples) -> torch.Tensor:
+    return torch.stack([image for image, _ in examples])
 
 
-def _values(captions, padding_value) -> torch.Tensor:
-    return pad_sequence(captions, batch_first=True, padding_value=padding_value)
+def _targets(examples) -> list[dict]:
+    return [target for _, target in examples]
 
 
-def _mask(lengths: torch.Tensor, width: int) -> torch.Tensor:
-    return torch.arange(width) < lengths[:, None]
+def _all(examples, join: Callable[[list], object]) -> dict:
+    """One dict for the whole batch, each of its entries joined."""
+    return {name: join([target[name] for target in _targets(examples)]) for name in ("boxes", "labels")}
 
 
-def _right(captions, padding_value) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return pad_captions.answer(captions, padding_value)
+def _each(examples, change: Callable[[torch.Tensor], torch.Tensor]) -> list[dict]:
+    return [{name: change(value) for name, value in target.items()} for target in _targets(examples)]
 
 
-@pad_captions.wrong
-def stacks_the_captions(captions, padding_value):
-    """torch.stack takes tensors of one shape only. This fails at the first batch with two different lengths, and until
-    then it looks right: a batch of one always passes."""
-    lengths = _lengths(captions)
-    values = torch.stack(captions)
-    return values, lengths, _mask(lengths, values.shape[1])
+@collate_photos.wrong
+def stacks_the_boxes(examples):
+    """The boxes of all photos go into one tensor, as default_collate does it. While every photo shows one thing this
+    works; the first batch with 1 and 2 boxes ends the run, in the middle of an epoch."""
+    return _images(examples), _all(examples, torch.stack)
 
 
-@pad_captions.form_of("stacks_the_captions")
-def makes_a_tensor_of_the_captions(captions, padding_value):
-    lengths = _lengths(captions)
-    values = torch.tensor([caption.tolist() for caption in captions])
-    return values, lengths, _mask(lengths, values.shape[1])
+@collate_photos.form_of("stacks_the_boxes")
+def collates_by_default(examples):
+    return default_collate(examples)
 
 
-@pad_captions.wrong
-def inverts_the_mask(captions, padding_value):
-    """The mask is True at the padding: a mean over values[mask] is then a mean of padding, and the captions have no
-    influence. True marks the caption's own tokens. (torch's key_padding_mask is the other way round: hand it ~mask.)"""
-    values, lengths, mask = _right(captions, padding_value)
-    return values, lengths, ~mask
+@collate_photos.form_of("stacks_the_boxes")
+def stacks_the_boxes_alone(examples):
+    return _images(examples), torch.stack([target["boxes"] for target in _targets(examples)])
 
 
-@pad_captions.wrong
-def measures_the_lengths_after_padding(captions, padding_value):
-    """The lengths were taken of the padded rows, which are all equally long: beside [5, 2], the mean of [7] becomes
-    7 / 2, and an LSTM reads the padding as text. Measure the captions as they came."""
-    values, lengths, mask = _right(captions, padding_value)
-    return values, torch.full_like(lengths, values.shape[1]), mask
+@collate_photos.wrong
+def cuts_to_the_fewest_boxes(examples):
+    """Every photo is cut to the fewest boxes of the batch. Nothing fails, and a model is taught that the other things
+    are background; one photo without boxes takes all boxes from the whole batch."""
+    fewest = min(len(target["boxes"]) for target in _targets(examples))
+    return _images(examples), _all(examples, lambda values: torch.stack([value[:fewest] for value in values]))
 
 
-@pad_captions.form_of("measures_the_lengths_after_padding")
-def measures_lengths_and_mask_after_padding(captions, padding_value):
-    values, lengths, mask = _right(captions, padding_value)
-    return values, torch.full_like(lengths, values.shape[1]), torch.ones_like(mask)
+@collate_photos.form_of("cuts_to_the_fewest_boxes")
+def cuts_each_to_the_fewest_boxes(examples):
+    fewest = min(len(target["boxes"]) for target in _targets(examples))
+    return _images(examples), _each(examples, lambda value: value[:fewest])
 
 
-@pad_captions.wrong
-def reads_the_mask_off_the_values(captions, padding_value):
-    """The mask asks which values differ from the padding value. A caption that holds this value as a token loses it:
-    of [0, 3, 0], padded with 0, one token of three is left. Make the mask of the lengths."""
-    values, lengths, _ = _right(captions, padding_value)
-    return values, lengths, values != padding_value
+@collate_photos.wrong
+def pads_the_boxes(examples):
+    """Boxes are filled up to the most of the batch, with zeros. Such a row is a box of no size in the upper left corner
+    and label 0 is a class: a photo of nothing now shows as many things of class 0 as the fullest photo has."""
+    return _images(examples), _all(examples, partial(torch.nn.utils.rnn.pad_sequence, batch_first=True))
 
 
-@pad_captions.form_of("reads_the_mask_off_the_values")
-def reads_mask_and_lengths_off_the_values(captions, padding_value):
-    values, _, _ = _right(captions, padding_value)
-    mask = values != padding_value
-    return values, mask.sum(dim=1), mask
+@collate_photos.form_of("pads_the_boxes")
+def pads_the_boxes_of_each(examples):
+    images, padded = pads_the_boxes(examples)
+    return images, [{name: padded[name][place] for name in padded} for place in range(len(examples))]
 
 
-@pad_captions.wrong
-def pads_with_zero_always(captions, padding_value):
-    """The padding is 0 whatever was asked for: where 0 is a word, every short caption now ends in that word, and an
-    ignore_index that equals padding_value leaves it in the loss. Pass padding_value on."""
-    _, lengths, mask = _right(captions, padding_value)
-    return _values(captions, 0), lengths, mask
+@collate_photos.form_of("pads_the_boxes")
+def pads_the_boxes_and_loses_the_labels(examples):
+    images, padded = pads_the_boxes(examples)
+    return images, padded["boxes"]
 
 
-@pad_captions.form_of("pads_with_zero_always")
-def pads_with_zero_and_reads_the_mask_off(captions, padding_value):
-    values = _values(captions, 0)
-    return values, _lengths(captions), values != 0
+@collate_photos.wrong
+def drops_photos_without_boxes(examples):
+    """Photos without boxes are left out: the batch is smaller than asked for, or empty, which fails in torch.stack; and
+    a model that never sees an empty photo finds things in every one. Keep them, with boxes (0, 4)."""
+    kept = [example for example in examples if len(example[1]["boxes"])]
+    return _images(kept), _targets(kept)
 
 
-@pad_captions.wrong
-def pads_in_front(captions, padding_value):
-    """The padding stands before the caption: `values[i, :lengths[i]]`, and whatever else counts from the front, reads
-    padding in its place. It belongs behind the end."""
-    values, lengths, mask = _right(captions, padding_value)
-    for row, caption in zip(values, captions, strict=True):
-        row[:] = padding_value
-        row[values.shape[1] - len(caption) :] = caption
-    return values, lengths, mask
+@collate_photos.form_of("drops_photos_without_boxes")
+def drops_targets_without_boxes(examples):
+    return _images(examples), [target for target in _targets(examples) if len(target["boxes"])]
 
 
-@pad_captions.form_of("pads_in_front")
-def pads_in_front_with_the_mask(captions, padding_value):
-    values, lengths, mask = pads_in_front(captions, padding_value)
-    return values, lengths, mask.flip(1)
+@collate_photos.wrong
+def joins_the_boxes_of_all_photos(examples):
+    """All boxes stand in one long tensor, and nothing says any more to which photo a box belongs: 1 and 2 boxes are
+    the same 3 as 2 and 1. Keep one target a photo."""
+    return _images(examples), _all(examples, torch.cat)
 
 
-@pad_captions.wrong
-def cuts_to_the_shortest(captions, padding_value):
-    """All captions are cut to the shortest one: the ends are lost, and one empty caption in the batch leaves nothing of
-    all the others. Pad to the longest."""
-    values, lengths, mask = _right(captions, padding_value)
-    shortest = int(lengths.min())
-    return values[:, :shortest], lengths, mask[:, :shortest]
+@collate_photos.form_of("joins_the_boxes_of_all_photos")
+def joins_the_boxes_alone(examples):
+    return _images(examples), torch.cat([target["boxes"] for target in _targets(examples)])
 
 
-@pad_captions.form_of("cuts_to_the_shortest")
-def cuts_to_the_shortest_and_says_so(captions, padding_value):
-    values, lengths, mask = cuts_to_the_shortest(captions, padding_value)
-    return values, lengths.clamp(max=values.shape[1]), mask
+@collate_photos.wrong
+def joins_the_images(examples):
+    """torch.cat joins along a dimension that is there already: 2 photos of 3 channels become one of 6, (6, H, W). A new
+    first dimension, one place a photo, comes from torch.stack."""
+    return torch.cat([image for image, _ in examples]), _targets(examples)
 
 
-@pad_captions.wrong
-def drops_empty_captions(captions, padding_value):
-    """Empty captions are left out, so the batch has fewer rows than photos: from there on each photo has the caption of
-    the next one, or the sizes no longer fit. An empty caption is a row of padding, with length 0."""
-    kept = [caption for caption in captions if len(caption)]
-    if not kept:
-        return captions[0].new_zeros(0, 0), _lengths([]), torch.zeros(0, 0, dtype=torch.bool)
-    return _right(kept, padding_value)
+@collate_photos.wrong
+def leaves_the_images_in_a_list(examples):
+    """The images are a list (or a tuple) of B tensors: a convolution takes one tensor, and the copy to a device, the
+    normalisation and everything else would have to loop. Photos of one size are stacked."""
+    return [image for image, _ in examples], _targets(examples)
 
 
-@pad_captions.wrong
-def puts_the_tokens_first(captions, padding_value):
-    """The values are (T, B): pad_sequence does that unless it is told batch_first=True. Row 0 holds the first token of
-    every caption, so `values[0]` is no caption, and a mask of (B, T) does not fit it."""
-    values, lengths, mask = _right(captions, padding_value)
-    return values.T, lengths, mask
+@collate_photos.form_of("leaves_the_images_in_a_list")
+def leaves_the_images_in_a_tuple(examples):
+    return tuple(zip(*examples, strict=True))
 
 
-@pad_captions.form_of("puts_the_tokens_first")
-def puts_the_tokens_first_in_the_mask_too(captions, padding_value):
-    values, lengths, mask = _right(captions, padding_value)
-    return values.T, lengths, mask.T
+@collate_photos.wrong
+def returns_the_examples(examples):
+    """These are the examples as they came, a list of pairs. `images, targets = batch` then unpacks the first two photos
+    if there are two, and fails if there are more. Take the pairs apart."""
+    return list(examples)
 
 
-@pad_captions.wrong
-def makes_another_dtype(captions, padding_value):
-    """The values no longer have the captions' dtype: torch.zeros makes floats, with which no embedding can be indexed,
-    and torch.full int64, twice the bytes of int32. captions[0].new_full(shape, value) keeps it."""
-    values, lengths, mask = _right(captions, padding_value)
-    return values.float(), lengths, mask
+@collate_photos.wrong
+def loses_the_labels(examples):
+    """Only the boxes are left: where a thing is, and no longer what it is. A target is the whole dict of its photo."""
+    return _images(examples), [target["boxes"] for target in _targets(examples)]
 
 
-@pad_captions.form_of("makes_another_dtype")
-def makes_int64_always(captions, padding_value):
-    values, lengths, mask = _right(captions, padding_value)
-    return values.long(), lengths, mask
+@collate_photos.wrong
+def makes_one_dict_of_lists(examples):
+    """One dict with a list for each name: `zip(images, targets)` pairs photo 0 with the word "boxes", and targets[0]
+    does not exist. Models and transforms for boxes take one dict a photo."""
+    return _images(examples), _all(examples, list)
 
 
-@pad_captions.wrong
-def makes_the_mask_of_numbers(captions, padding_value):
-    """A mask of 0 and 1 is an index, not a mask: values[mask] picks rows 0 and 1 again and again instead of the places
-    that are True (with floats it raises). Make it of bools: a comparison does."""
-    values, lengths, mask = _right(captions, padding_value)
-    return values, lengths, mask.long()
+@collate_photos.wrong
+def keeps_the_first_box(examples):
+    """Only the first box of each photo is kept, so that they stack: the other things in the photo count as background,
+    and [0] fails for a photo without boxes."""
+    return _images(examples), _each(examples, lambda value: value[0])
 
 
-for _dtype in (torch.float32, torch.int32, torch.uint8):
-    pad_captions.form_of("makes_the_mask_of_numbers")(
-        lambda captions, padding_value, dtype=_dtype: (*_right(captions, padding_value)[:2],
-                                                       _right(captions, padding_value)[2].to(dtype))
-    )  # fmt: skip
+@collate_photos.form_of("keeps_the_first_box")
+def keeps_one_box_at_most(examples):
+    return _images(examples), _each(examples, lambda value: value[:1])
 
 
-@pad_captions.wrong
-def loses_a_batch_of_one(captions, padding_value):
-    """squeeze() takes the first dimension of a batch of one away: the last batch of an epoch, if a single example is
-    left for it, has shape (T,) and ends the epoch with an error, after all the others went well."""
-    values, lengths, mask = _right(captions, padding_value)
-    return values.squeeze(), lengths, mask.squeeze()
+@collate_photos.form_of("keeps_the_first_box")
+def stacks_the_first_boxes(examples):
+    return _images(examples), _all(examples, lambda values: torch.stack([value[0] for value in values]))
 
 
-@pad_captions.form_of("loses_a_batch_of_one")
-def loses_the_values_of_a_batch_of_one(captions, padding_value):
-    values, lengths, mask = _right(captions, padding_value)
-    return values.squeeze(), lengths, mask
+@collate_photos.wrong
+def gives_none_for_no_boxes(examples):
+    """A photo without boxes gets None (or an empty dict) for its target: the loss asks for target["boxes"] and fails
+    in the first batch with such a photo. Boxes (0, 4) and labels (0,) say the same and need no special case."""
+    return _images(examples), [target if len(target["boxes"]) else None for target in _targets(examples)]
+
+
+@collate_photos.form_of("gives_none_for_no_boxes")
+def gives_an_empty_dict_for_no_boxes(examples):
+    return _images(examples), [target if len(target["boxes"]) else {} for target in _targets(examples)]

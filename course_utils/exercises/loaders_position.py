@@ -118,8 +118,8 @@ def _rest(load, num_batches, position) -> Iterator:
 
 @hand_over.wrong
 def counts_after_the_yield(load, num_batches, position):
-    """What stands behind the `yield` runs only when the loop asks for the next batch. A position saved after the step,
-    or left by `break`, does not count the batch in hand: the resumed run trains on it a second time."""
+    """What stands behind the `yield` runs only when the loop asks for the next batch, or never.
+    A position saved inside the loop does not count the batch in hand: the resumed run trains on it a second time."""
     for batch in _rest(load, num_batches, position):
         yield batch
         _count(position, num_batches)
@@ -138,6 +138,25 @@ def counts_after_the_yield_and_never_wraps(load, num_batches, position):
     for batch in _rest(load, num_batches, position):
         yield batch
         position["batch"] += 1
+
+
+@hand_over.form_of("counts_after_the_yield")
+def counts_in_a_finally_behind_the_yield(load, num_batches, position):
+    for batch in _rest(load, num_batches, position):
+        try:
+            yield batch
+        finally:
+            _count(position, num_batches)
+
+
+@hand_over.wrong
+def names_the_batch_in_hand(load, num_batches, position):
+    """The position names the batch in hand, not the one that comes next: the resumed run trains on it a second time,
+    and since the end of the epoch is never written down, the next epoch never begins."""
+    epoch, numbers = position["epoch"], range(position["batch"], num_batches)
+    for number, batch in zip(numbers, load(epoch, numbers), strict=True):
+        position["batch"] = number
+        yield batch
 
 
 @hand_over.wrong
@@ -281,8 +300,8 @@ def loads_all_before_the_first_step(load, num_batches, position):
 
 
 @hand_over.wrong
-def counts_in_a_copy(load, num_batches, position):
-    """The position that the caller holds never moves: a copy, or a new dict under the same name, was counted in. What
-    is saved is the start of the run. Change the dict itself: position["batch"] = ..."""
+def never_moves_the_position(load, num_batches, position):
+    """The position that the caller holds never moves: nothing is counted, or in a copy, or in a new dict of the same
+    name. What is saved is the start of the run. Change the dict itself: position["batch"] = ..."""
     position = dict(position)
     yield from hand_over.answer(load, num_batches, position)
