@@ -93,12 +93,15 @@ def alphabet() -> list[str]:
     return sorted({letter for part in PARTS for letter in _text(part)})
 
 
-def photo_cnn() -> nn.Sequential:
-    """33,834 parameters: three strided convolutions and a linear layer, float (B, 3, 32, 32) -> logits (B, 10)."""
+def photo_cnn(side: int = SIDE) -> nn.Sequential:
+    """Three strided convolutions and a linear layer, float (B, 3, side, side) -> logits (B, 10); `side` of 8, 16, ...
+
+    33,834 parameters at 32 pixels.
+    """
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise((3, 16, 32, 64)):
         layers += [nn.Conv2d(before, after, 3, stride=2, padding=1), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * 4 * 4, 10))
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * (side // 8) ** 2, 10))
 
 
 class CaptionGRU(nn.Module):

@@ -20,6 +20,7 @@ SUBJECTS = (
     "augment",
     "paths",
     "resume",
+    "step_costs",
 )
 
 
