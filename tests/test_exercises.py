@@ -287,6 +287,21 @@ def test_a_generator_an_iterator_and_a_coroutine_have_their_own_words():
     assert "`def`, not `async def`" in _words(waits)[1]
 
 
+def test_an_iterator_is_told_only_where_no_generator_is_asked_for():
+    @exercise("toy-2", title="Count", difficulty="easy", minutes=1, cases=[(2,)], hints=["a", "b"],
+              observe=lambda result, number: list(result))  # fmt: skip
+    def count(number):
+        """Yield 0, 1, ... up to the number: a generator function."""
+        yield from range(number)
+
+    assert judge(count, lambda number: iter(range(number))).status == "right"
+    assert (
+        judge(count, lambda number: iter(range(1)))
+        .lines[0]
+        .endswith("expected length 2, got length 1: expected [0, 1], got [0]")
+    )
+
+
 def test_a_wrong_type_is_named():
     assert "expected a number, got a string: expected 2, got '2'" in _words(lambda number: str(2 * number))[1]
 

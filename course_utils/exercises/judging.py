@@ -10,7 +10,7 @@ from typing import Any
 
 from course_utils.exercises.compare import as_number
 from course_utils.exercises.declare import Exercise
-from course_utils.exercises.running import Outcome, is_empty, run_all
+from course_utils.exercises.running import Outcome, as_good_as, is_empty, run_all
 from course_utils.exercises.wording import kind, short, words_of_error
 
 ORACLE_SECONDS = 60.0
@@ -123,7 +123,7 @@ def same(exercise: Exercise, wanted: Outcome, given: Outcome) -> bool:
         return False
     if wanted.error is not None:
         return isinstance(given.error, type(wanted.error))
-    if given.returned != wanted.returned and given.returned != "a value":
+    if given.returned != "a value" and wanted.returned not in as_good_as(given.returned):
         return False
     return exercise.difference(wanted.value, given.value) is None
 
@@ -204,7 +204,7 @@ def _result_lines(exercise: Exercise, call: str, right: Outcome, given: Outcome)
     if given.returned == "None" and right.returned != "None":
         yield f"{call} returned None. {_why_none(given)}"
         return
-    if given.returned != right.returned and given.returned in _ODD_RETURNS:
+    if right.returned not in as_good_as(given.returned) and given.returned in _ODD_RETURNS:
         yield f"{call} returned {_ODD_RETURNS[given.returned]}"
         return
     if exercise.value:

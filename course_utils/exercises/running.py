@@ -91,7 +91,7 @@ def _call(exercise: Exercise, fn: Callable, arguments: tuple, stage: dict, expec
     stage["kind"], stage["result"] = _rough_kind(result), result
     if inspect.iscoroutine(result):
         result.close()
-    surprising = stage["kind"] != "a value" and expected_kind not in (None, stage["kind"])
+    surprising = stage["kind"] != "a value" and expected_kind not in (None, *as_good_as(stage["kind"]))
     if surprising:
         return result
     if exercise.probe:
@@ -102,6 +102,11 @@ def _call(exercise: Exercise, fn: Callable, arguments: tuple, stage: dict, expec
 def _rough_kind(result: Any) -> str:
     words = kind(result)
     return words if words in ("None", "a generator", "a coroutine", "an iterator") else "a value"
+
+
+def as_good_as(rough_kind: str) -> tuple[str, ...]:
+    """The rough kinds that a result of this one may stand for: an iterator does all that a generator is asked for."""
+    return (rough_kind, "a generator") if rough_kind == "an iterator" else (rough_kind,)
 
 
 def _changed(exercise: Exercise, before: tuple, after: tuple) -> tuple[str, ...]:
