@@ -366,6 +366,14 @@ def _counted_before_the_call(load, num_batches, position):
     return load(position["epoch"] - 1, range(position["batch"], num_batches))
 
 
+def _one_iterator_for_ever(load, num_batches, position):
+    batches = position.setdefault("batches", load(position["epoch"], range(position["batch"], num_batches)))
+    for batch in batches:
+        more, position["batch"] = divmod(position["batch"] + 1, num_batches)
+        position["epoch"] += more
+        yield batch
+
+
 def _another_key(load, num_batches, position):
     for batch in load(position["epoch"], range(position["batch"], num_batches)):
         position["count"] += 1
@@ -378,6 +386,7 @@ def _another_key(load, num_batches, position):
         (_into_the_next_epochs, "wrong", "the batches, as (epoch, number): [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]"),
         (_numbers_too, "wrong", "the batches, as (epoch, number): [(0, (0, 0))"),
         (_counted_before_the_call, "wrong", "the position before the first batch is asked for: (1, 0)"),
+        (_one_iterator_for_ever, "wrong", "called again after the last batch, it yields: []"),
         (_another_key, "raised", 'KeyError: \'count\' line'),
     ],
 )  # fmt: skip
