@@ -34,7 +34,7 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset
 
 ROOT = Path(__file__).parents[1]
-RUNS, NUM_WORKERS, BATCH_SIZE, EPOCHS = 3, 2, 8, 2
+RUNS, NUM_WORKERS, BATCH_SIZE, EPOCHS = 2, 2, 8, 2
 LENGTHS = {"short": {"examples": 64, "ms": 1.0}, "long": {"examples": 512, "ms": 4.0}}
 PRELOADED = "forkserver, preloaded"
 WAYS = ("fork", "forkserver", PRELOADED, "spawn")
