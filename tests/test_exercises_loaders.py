@@ -374,6 +374,16 @@ def _one_iterator_for_ever(load, num_batches, position):
         yield batch
 
 
+def _taken_back_at_a_break(load, num_batches, position):
+    before = dict(position)
+    for batch in _with_enumerate(load, num_batches, position):
+        try:
+            yield batch
+        except GeneratorExit:
+            position.update(before)
+            raise
+
+
 def _another_key(load, num_batches, position):
     for batch in load(position["epoch"], range(position["batch"], num_batches)):
         position["count"] += 1
@@ -387,6 +397,7 @@ def _another_key(load, num_batches, position):
         (_numbers_too, "wrong", "the batches, as (epoch, number): [(0, (0, 0))"),
         (_counted_before_the_call, "wrong", "the position before the first batch is asked for: (1, 0)"),
         (_one_iterator_for_ever, "wrong", "called again after the last batch, it yields: []"),
+        (_taken_back_at_a_break, "wrong", "after a `break` at the first batch, the position: (0, 0)"),
         (_another_key, "raised", 'KeyError: \'count\' line'),
     ],
 )  # fmt: skip
@@ -544,6 +555,17 @@ def test_bytes_that_are_nearly_right_are_told_what_differs(count, status, words)
 
     found, _, text = judged("loaders-5", bytes_ahead)
     assert found == status and words in text
+
+
+def test_a_batch_that_is_changed_while_it_is_counted_is_told():
+    def adds_up_in_place(batch, *settings):
+        batch[0].add_(1)
+        return answer("loaders-5")(batch, *settings)
+
+    given = lambda batch, num_workers, prefetch_factor, pin_memory: adds_up_in_place(  # noqa: E731
+        batch, num_workers, prefetch_factor, pin_memory
+    )
+    assert "changed its argument batch" in judged("loaders-5", given)[2]
 
 
 # loaders-6
