@@ -39,7 +39,7 @@ from course_utils.machine import usable_cpus
 from course_utils.profiling import diagnose
 from course_utils.worker_pool import no_advice
 
-SECONDS, REPEATS = 2.5, 4
+SECONDS, REPEATS = 2.0, 3
 OPENING_S, FEW_BATCHES, NUM_TENSORS = 0.4, 16, 100
 
 

@@ -24,7 +24,10 @@ from course_utils.models import small_cnn
 from course_utils.schedules import constant
 
 ROOT = Path(__file__).parents[1]
-STORED = ("augmentation", "batch_size", "leak", "long_tail", "lr_race", "normalisation", "plateau", "rows", "warmup")
+STORED = (
+    "augmentation", "batch_size", "diagnosis", "leak", "long_tail", "lr_race", "normalisation", "plateau", "prefetch",
+    "rows", "start_methods", "timeline", "warmup",
+)  # fmt: skip
 
 
 def run_python(*arguments: str) -> str:
