@@ -59,6 +59,7 @@ PARTS = {
     "lr_race": "schedules",
     "mapped_images": "datasets",
     "measured_loop": "loaders",
+    "naive_loaders": "loaders",
     "naive_streams": "datasets",
     "param_groups": "schedules",
     "photo_file": "datasets",
