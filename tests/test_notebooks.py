@@ -52,6 +52,20 @@ EXEMPT = {
         "claim-c68-run": "claim-c68-facts",
     },
     "07_schedules": {"fused": "fused-check", "race-run": "race-facts", "when": "when-facts"},
+    "11_profiling": {
+        "fine-run": "why-formula",
+        "fine-betrayed": "why-formula",
+        "repair-run": "repair-facts",
+        "real": "real-facts",
+        "diagnose-run": "diagnose-facts",
+        "limit": "limit-facts",
+        "profile": "profile-facts",
+        "memory-table": "peak",
+        "stores-time": "stores-facts",
+        "model-run": "model-facts",
+        "snapshot": "snapshot-facts",
+        "launch": "launch-facts",
+    },
 }
 REQUIRED_CLAIMS = {
     "01_datasets": {"C01", "C02", "C03", "C04", "C78"},
@@ -62,6 +76,7 @@ REQUIRED_CLAIMS = {
         *("C66", "C67", "C68", "C80"),
     },
     "07_schedules": {"C32", "C38", "C39", "C40", "C41", "C42", "C43", "C64", "C65", "C74", "C76", "C79", "C81", "C82"},
+    "11_profiling": {"C60", "C61", "C62", "C69"},
 }
 
 
