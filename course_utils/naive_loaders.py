@@ -56,7 +56,7 @@ class GlobalGenerator(OwnGenerator):
 
 
 class Draws(Dataset):
-    """Example i is what the worker that makes it draws: (its number, from torch, `random`, NumPy, an own RandomState)."""
+    """Example i is what its worker draws: (the worker's number, from torch, `random`, NumPy, an own RandomState)."""
 
     def __init__(self, num_examples: int) -> None:
         self.num_examples, self.own = num_examples, np.random.RandomState(0)
@@ -130,7 +130,7 @@ class Slow(Dataset):
 
 
 class Pieces(Dataset):
-    """Example i is a list of `num_tensors` tensors, together always `num_floats` numbers: for the price of handing over."""
+    """Example i is a list of `num_tensors` tensors, always `num_floats` numbers together: the price of handing over."""
 
     def __init__(self, num_examples: int, num_tensors: int, num_floats: int = 2**14) -> None:
         self.num_examples = num_examples
@@ -186,8 +186,8 @@ class Misbehaving(Dataset):
     """Example i is i; at one index it does something else.
 
     at  : the index
-    how : "raises", "hangs" (for 3 seconds, so that nobody waits longer for the end of it), "dies" (as if the system had killed it), "prints", "stops"
-          (at a breakpoint)
+    how : "raises"; "hangs" (for 3 seconds: nobody who ends it need wait long); "dies" (as if the system had killed
+          it); "prints"; "stops" (at a breakpoint)
     """
 
     def __init__(self, num_examples: int, at: int, how: str) -> None:
