@@ -29,6 +29,9 @@ first row), and
                             |own - plain| / |plain| (null where model or photos are others: no gradient to compare)
     optimizers            : `state_bytes` that it keeps, `peak_bytes` beyond that in a step
 
+"plain" and "checkpoint 1" do the same work: what their times differ by is how far `steps` can be trusted. "2 threads"
+needs a second core that nothing else uses.
+
 All data figures but `cold_ms` are with a warm page cache: the files were read a moment before, so reading one is a copy
 from memory, and what is measured is decoding. So it is in training from the second epoch on, if the files fit in the
 memory that is free. Where they do not, each read goes to the disk: many small files then lose more than one large file
@@ -50,8 +53,8 @@ from course_utils.catalogue import make_catalogue
 
 NUM_PRODUCTS = 500
 ROUNDS = {
-    "reading": 9, "large photos": 9, "transforms": 25, "together": 9, "undecoded": 9,
-    "steps": 12, "checkpoints": 12, "precisions": 6, "AdamW": 30, "SGD, momentum 0.9": 30,
+    "reading": 15, "large photos": 9, "transforms": 25, "together": 9, "undecoded": 9,
+    "steps": 30, "checkpoints": 30, "precisions": 6, "AdamW": 30, "SGD, momentum 0.9": 30,
 }  # fmt: skip
 DATA = ("reading", "large photos", "transforms", "together", "undecoded")
 STEPS = {"steps": model.STEPS, "checkpoints": model.CHECKPOINTS, "precisions": model.PRECISIONS}
