@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch.utils.data import Dataset
 
 from course_utils.machine import usable_cpus
 from course_utils.randomness import generators_put_back
-from course_utils.worker_choice import Tuning, WorkerTimes, choose_workers, why_stop
+from course_utils.worker_choice import MAX_VAIN, NEAR_FLOOR, Tuning, WorkerTimes, choose_workers, why_stop
 from course_utils.worker_pool import WORKER_OPTIONS, endless_batches
 
 Step = Callable[[Any], Any]
@@ -53,9 +54,9 @@ def tune_workers(
     The floor is the median step on one batch that is there already. Then the loop itself is timed for each number:
     after the start-up, after the batches that were made meanwhile, and in whole rounds of workers, since these
     deliver in bursts. It ends at a turn within 5 % of the floor, after two numbers that win less than 5 %, or with the
-    time. While there is time, numbers within 25 % of the best are measured again and the lesser time counts: a busy
-    moment only adds. `choose_workers` decides. Only full batches are used, epoch after epoch. The generators are put
-    back and every worker is ended, also on an exception or Ctrl-C.
+    time. While there is time, numbers within 25 % of the best, and the two that seemed vain, are measured again and
+    the lesser time counts: a busy moment only adds. `choose_workers` decides. Only full batches are used, epoch after
+    epoch. The generators are put back and every worker is ended, also on an exception or Ctrl-C.
     """
     make_feed, options = _what_to_measure(dataset, batch_size, collate_fn, options)
     max_workers = 2 * usable_cpus() if max_workers is None else max_workers
@@ -65,8 +66,9 @@ def tune_workers(
     with generators_put_back():
         floor_ms = 1e3 * _floor_seconds(make_feed, step, min(MAX_SLICE_S, seconds / 10))
         slice_s, deadline = min(MAX_SLICE_S, seconds / 16), began + seconds
-        times, stopped = _measure_all(make_feed, step, floor_ms, options, max_workers, slice_s, deadline, seconds)
-        times = _measure_again(make_feed, step, times, options, slice_s, deadline)
+        measure = partial(_measure, make_feed, step, options=options, slice_s=slice_s, deadline=deadline)
+        time_for = partial(_time_for, options=options, slice_s=slice_s, deadline=deadline)
+        times, stopped = _measure_all(measure, time_for, floor_ms, max_workers, seconds)
     choice = choose_workers(times, floor_ms)
     return Tuning(choice, tuple(times), floor_ms, stopped, time.perf_counter() - began)
 
@@ -92,49 +94,55 @@ def _what_to_measure(
 
 
 def _measure_all(
-    make_feed: Callable[[], Any],
-    step: Step,
+    measure: Callable[[int], WorkerTimes | None],
+    time_for: Callable[[int, WorkerTimes], bool],
     floor_ms: float,
-    options: dict[str, Any],
     max_workers: int,
-    slice_s: float,
-    deadline: float,
     seconds: float,
 ) -> tuple[list[WorkerTimes], str]:
-    """Times of 0, 1, 2, ... workers, and why no more."""
-    times: list[WorkerTimes] = []
+    """Times of 0, 1, 2, ... workers, and why no more.
+
+    measure  : a number -> its times; None where the time was over first
+    time_for : whether a number can still be measured, if it is like another one
+    """
+    times: dict[int, WorkerTimes] = {}
+    twice: set[int] = set()
+    stopped = f"{max_workers} was the largest number asked for"
     for num_workers in range(max_workers + 1):
-        if times and not _time_for(num_workers, times[-1], options, slice_s, deadline):
-            return times, f"the {seconds:g} seconds would not have lasted for {num_workers}"
-        found = _measure(make_feed, step, num_workers, options, slice_s, deadline)
-        if found is None:
-            return times, f"the {seconds:g} seconds were over before {num_workers} had been measured"
-        times.append(found)
-        stop = why_stop(times, floor_ms)
-        if stop:
-            return times, stop
-    return times, f"{max_workers} was the largest number asked for"
-
-
-def _measure_again(
-    make_feed: Callable[[], Any],
-    step: Step,
-    times: list[WorkerTimes],
-    options: dict[str, Any],
-    slice_s: float,
-    deadline: float,
-) -> list[WorkerTimes]:
-    """The numbers that may be chosen a second time, while there is time; of each the lesser turn."""
-    close = min(row.turn_ms for row in times) * (1 + AGAIN)
-    again = [row for row in times if row.turn_ms <= close]
-    found = {row.num_workers: row for row in times}
-    for row in again if len(again) > 1 else ():
-        if not _time_for(row.num_workers, row, options, slice_s, deadline):
+        if times and not time_for(num_workers, times[num_workers - 1]):
+            stopped = f"the {seconds:g} seconds would not have lasted for {num_workers}"
             break
-        second = _measure(make_feed, step, row.num_workers, options, slice_s, deadline)
-        if second is not None and second.turn_ms < row.turn_ms:
-            found[row.num_workers] = second
-    return list(found.values())
+        found = measure(num_workers)
+        if found is None:
+            stopped = f"the {seconds:g} seconds were over before {num_workers} had been measured"
+            break
+        times[num_workers] = found
+        if why_stop([*times.values()], floor_ms):
+            _look_again(times, twice, measure, time_for, floor_ms)
+            why = why_stop([*times.values()], floor_ms)  # it may have been a busy moment
+            if why:
+                return [*times.values()], why
+    _look_again(times, twice, measure, time_for, floor_ms)
+    return [*times.values()], stopped
+
+
+def _look_again(
+    times: dict[int, WorkerTimes],
+    twice: set[int],
+    measure: Callable[[int], WorkerTimes | None],
+    time_for: Callable[[int, WorkerTimes], bool],
+    floor_ms: float,
+) -> None:
+    """Measure a second time what may be chosen, and the last numbers, which seemed vain; the lesser turn stays."""
+    best = min(row.turn_ms for row in times.values())
+    last = [*times][-MAX_VAIN:] if best > floor_ms * (1 + NEAR_FLOOR) else []
+    again = [row for row in times.values() if row.turn_ms <= best * (1 + AGAIN) or row.num_workers in last]
+    for row in again if len(again) > 1 else ():
+        if row.num_workers not in twice and time_for(row.num_workers, row):
+            twice.add(row.num_workers)
+            second = measure(row.num_workers)
+            if second is not None and second.turn_ms < row.turn_ms:
+                times[row.num_workers] = second
 
 
 def _time_for(num_workers: int, like: WorkerTimes, options: dict[str, Any], slice_s: float, deadline: float) -> bool:
