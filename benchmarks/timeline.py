@@ -6,7 +6,8 @@ writes `benchmarks/records/timeline.json`; `--quick` tries a few loops and store
 compute for a known time (the photos: for the time they were measured to take without workers), and every loop runs in
 its steady state with 0 to 4 workers, or with several numbers of batches made ahead. The model is given those times,
 the cores, and the hand-over as it was measured: the median over the case's loops of the time to get a batch that is
-there already.
+there already. It shares the cores in equal parts and at once, which a real system does not quite do: where load and
+step both compute, measured turns are up to a third longer (`summary["off"]`).
 
     cases[name]
         load_ms, step_ms, load_computes, step_computes, slow_every, slow_factor : what the model is given
