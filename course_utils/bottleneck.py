@@ -106,7 +106,7 @@ class Diagnosis:
             left += ms
         ax.set_yticks([])
         ax.set_ylabel("where it goes", fontsize=9)
-        ax.legend(ncols=4, fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.45))
+        fig.legend(ncols=4, fontsize=8, frameon=False, loc="outside lower center")  # the layout makes room for it
         return fig
 
 

@@ -115,3 +115,11 @@ def test_its_figure_is_one_bar_of_four_parts_and_its_words_quote_no_time():
     assert [bar.get_width() for bar in ax.patches] == [10, 30, 0, 0]
     assert ax.get_title(loc="left").startswith("data-bound")
     assert not any(character.isdigit() for character in found.words)
+
+
+def test_the_legend_of_its_figure_lies_inside_the_picture():
+    fig = decide(LoopTimes(10, 40, wait_ms=30)).figure()
+    fig.draw_without_rendering()
+    box = fig.legends[0].get_window_extent()
+    assert fig.bbox.x0 <= box.x0 and box.x1 <= fig.bbox.x1 and fig.bbox.y0 <= box.y0
+    assert box.y1 <= fig.axes[0].xaxis.label.get_window_extent().y0
