@@ -2,6 +2,7 @@
 
 import time
 from collections import namedtuple
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -197,3 +198,33 @@ def test_workers_make_that_many_batches_ahead_and_then_wait(num_workers, prefetc
         time.sleep(0.05)  # one more would come now
         assert int(dataset.made.sum()) == taken + ahead
     iteration.close()
+
+
+class Plain:
+    """A dataset of a class of its own: PyTorch needs no more."""
+
+    def __getitem__(self, index):
+        return torch.zeros(3)
+
+    def __len__(self):
+        return 5
+
+
+def test_a_batch_of_one_and_a_dataset_that_is_no_dataset_by_class_are_counted():
+    assert loader_memory_mib(Drawn(), batch_size=1, num_workers=1, prefetch_factor=1) * MIB == 24
+    assert loader_memory_mib(Plain(), batch_size=2, num_workers=1, prefetch_factor=1) * MIB == 24
+
+
+def test_free_shared_memory_is_blocks_times_their_size(tmp_path, monkeypatch):
+    found = SimpleNamespace(f_bavail=3, f_frsize=4096)
+    monkeypatch.setattr(loader_memory.os, "statvfs", lambda folder: found, raising=False)  # Windows has none
+    assert shared_memory_free(tmp_path) == 3 * 4096
+    monkeypatch.delattr(loader_memory.os, "statvfs")
+    assert shared_memory_free(tmp_path) is None
+
+
+def test_the_warning_names_the_callers_line(room):
+    room[0] = 0
+    with pytest.warns(UserWarning, match="shared memory") as caught:
+        loader_memory_mib(images(8), num_workers=1)
+    assert caught[0].filename == __file__

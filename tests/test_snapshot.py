@@ -64,3 +64,25 @@ def test_a_trainers_history_will_do_and_stays_as_it_is():
 def test_what_is_no_history_is_refused(history, told):
     with pytest.raises(ValueError, match=told):
         first_epoch_snapshot(history)
+
+
+def skewed(**more):
+    """Three rows whose medians are far from their means."""
+    values = [(1.0, 1.0, 1.0), (1.0, 2.0, 2.0), (10.0, 30.0, 60.0)]
+    return [
+        {"step": k, "epoch": 0, "loss": loss, "lr": 0.1, "grad_norm": norm, "wait_ms": wait, **more}
+        for k, (loss, norm, wait) in enumerate(values, 1)
+    ]
+
+
+def test_the_loss_is_a_mean_and_the_others_are_medians_which_one_slow_step_does_not_move():
+    found = first_epoch_snapshot(skewed(), step_ms=[4.0, 5.0, 90.0])
+    assert (found.last_loss, found.grad_norm, found.wait_ms, found.step_ms, found.wait_share) == (4.0, 2, 2, 5, 0.4)
+    rows_with_times = [row | {"step_ms": ms} for row, ms in zip(skewed(), (10.0, 11.0, 105.0), strict=True)]
+    found = first_epoch_snapshot(rows_with_times)
+    assert (found.step_ms, found.wait_share) == (11.0, 0.5)  # the share is of all time
+
+
+def test_an_epoch_of_one_step_is_enough():
+    found = first_epoch_snapshot(rows(1, step_ms=4.0))
+    assert (found.steps, found.first_loss, found.last_loss, found.wait_share) == ((1, 1), 2.9, 2.9, 0.25)

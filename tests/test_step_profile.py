@@ -1,10 +1,12 @@
 """One profiled step as a table: the arithmetic on events written by hand, then a real one."""
 
 import os
+import time
 
 import pytest
 import torch
 
+from course_utils import step_profile
 from course_utils.profiling import profile_step
 from course_utils.step_profile import table_of
 
@@ -49,3 +51,19 @@ def test_a_step_without_operations_and_a_table_without_rows_are_refused():
         profile_step(lambda: None)
     with pytest.raises(ValueError, match="top >= 1, got 0"):
         profile_step(lambda: torch.ones(3), top=0)
+
+
+def test_milliseconds_are_milliseconds_the_device_is_awaited_and_eight_rows_are_shown(monkeypatch):
+    awaited, took = [], []
+    monkeypatch.setattr(step_profile, "wait_for_device", lambda: awaited.append(len(took)))
+
+    def step():
+        began = time.perf_counter()
+        x = torch.rand(300, 300)
+        for name in ("exp", "sin", "cos", "tanh", "abs", "neg", "floor", "ceil", "sqrt"):
+            getattr(x, name)()
+        took.append((time.perf_counter() - began) * 1e3)
+
+    found = profile_step(step)
+    assert len(found.rows) == 8 and found.num_others >= 2 and awaited == [2]
+    assert 0 < found.total_ms <= took[1]  # self times do not overlap: together they fit into the step

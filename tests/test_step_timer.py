@@ -14,7 +14,7 @@ from course_utils import step_clock
 from course_utils.loaders import ResumableLoader
 from course_utils.profiling import StepTimer
 from course_utils.step_clock import CudaClock, HostClock, WaitingClock, clock_for
-from course_utils.timer_summary import row_of
+from course_utils.timer_summary import TimerSummary, row_of
 from course_utils.training_loop import Trainer
 from tests.conftest import make_tiny_model
 
@@ -323,3 +323,20 @@ def test_on_cuda_the_work_counts_and_not_its_launch():
         timer.end_step()
     found = timer.summary()
     assert found["ten"].median_ms > 3 * found["one"].median_ms
+
+
+def test_the_table_is_as_wide_as_its_longest_name_and_not_narrower_than_its_heading():
+    rows = (row_of("a", [1.0, 2.0, 9.0], 24.0), row_of("rest", [4.0, 4.0, 4.0], 24.0))
+    step = row_of("step", [5.0, 6.0, 13.0], 24.0)
+    assert str(TimerSummary(rows, step, (1.0, 2.0, 30.0), (4.0, 5.0, 60.0))).splitlines() == [
+        "section  median ms    p90 ms   share",
+        "a            2.000     7.600   50.0%",
+        "rest         4.000     4.000   50.0%",
+        "step         6.000    11.600  100.0%",
+        "",
+        "Steps counted: 3. Kept apart: 3 with a start-up (first batch after 2 ms), 3 of warm-up (5 ms a step).",
+    ]
+
+
+def test_of_two_steps_and_of_one_there_are_nine_tenths_too():
+    assert row_of("a", [0.0, 10.0], 10.0).p90_ms == pytest.approx(9.0) and row_of("a", [3.0], 3.0).p90_ms == 3.0
