@@ -191,8 +191,10 @@ def test_the_answer_gives_the_median_that_step_timer_gives():
         (lambda t, s, w: torch.tensor(t).mean().item() if t else 0.0, "averages_all_steps", "two runs of different"),
         (lambda t, s, w: statistics.fmean(t[w:]), "lets_a_slow_step_count_in_full", "The median does not move"),
         (lambda t, s, w: float(np.min(t or [0])), "takes_the_fastest", "waited for nothing"),
-        (lambda t, s, w: statistics.median(t[w:]), "keeps_the_start_ups", "every later epoch starts workers again"),
+        (lambda t, s, w: statistics.median(t[w:]), "keeps_the_start_ups", "Every epoch starts workers again"),
         (lambda t, s, w: np.median([x for i, x in enumerate(t) if i not in s]), "keeps_the_warm_up", "short run"),
+        (lambda t, s, w: statistics.median([x for i, x in enumerate(t) if i > w and i not in s]),
+         "cuts_the_warm_up_one_step_off", "Positions begin with 0"),
         (lambda t, s, w: np.median(np.delete(t[w:], [p for p in s if p < len(t[w:])])),
          "looks_for_the_starts_in_the_shortened_list", "places earlier"),
         (lambda t, s, w: torch.tensor([x for i, x in enumerate(t) if i >= w and i not in s]).median(),
@@ -200,7 +202,7 @@ def test_the_answer_gives_the_median_that_step_timer_gives():
         (lambda t, s, w: np.median([x for i, x in enumerate(t) if i >= w and i not in s]),
          "says_zero_where_no_step_counts", "raise ValueError"),
     ],
-    ids=["mean", "mean or 0", "mean after warm-up", "min", "starts kept", "warm-up kept",
+    ids=["mean", "mean or 0", "mean after warm-up", "min", "starts kept", "warm-up kept", "i > warmup",
          "np.delete", "torch.median", "nan of np.median"],
 )  # fmt: skip
 def test_steady_times_that_are_nearly_right_are_recognised(given, mistake, words):
@@ -374,7 +376,7 @@ def _verdict(largest=None, data=None, handover=None, startup=None, least=lambda 
         (_verdict(largest=True), "takes_the_largest_of_all_four", "ask what could be won"),
         (_verdict(data=lambda step, turn, sent: max(0, turn - step)), "does_not_subtract_the_hand_over",
          "can never be the verdict"),
-        (_verdict(data=lambda step, turn, sent: turn), "takes_the_turn_for_the_data", "every loop is data-bound"),
+        (_verdict(data=lambda step, turn, sent: turn), "takes_the_turn_for_the_data", "A turn holds the step"),
         (_verdict(handover=lambda sent, above: sent, data=lambda step, turn, sent: turn - step - sent),
          "believes_the_whole_hand_over", "costs 1 and not 6"),
         (_verdict(startup=lambda ms, batches: ms), "does_not_share_the_start_up_out", "Divide it by num_batches"),
@@ -572,6 +574,11 @@ def test_the_device_works_while_the_processor_goes_on():
     assert (asked - began, device.clock() - began) == (pytest.approx(0.002), pytest.approx(0.019))
 
 
+def _waits_before_the_warm_up(step, device, clock, repeats):
+    device.synchronize()
+    return _on(before=False)(step, device, clock, repeats)
+
+
 @pytest.mark.parametrize(
     "given, mistake, words",
     [
@@ -579,6 +586,7 @@ def test_the_device_works_while_the_processor_goes_on():
         (_on(before=False, after=False, warmups=0), "never_waits", "it looks"),
         (_on(after=False), "waits_at_the_beginning_only", "when they are done"),
         (_on(before=False), "waits_at_the_end_only", "all older work"),
+        (_waits_before_the_warm_up, "waits_at_the_end_only", "Wait before the first reading too"),
         (_on(inside=[1]), "waits_in_every_repetition", "it asks ahead while the device works"),
         (_on(inside=[1], after=False), "waits_in_every_repetition", "stands idle"),
         (_on(warmups=0), "counts_the_first_call", "kernels are compiled"),
@@ -587,7 +595,7 @@ def test_the_device_works_while_the_processor_goes_on():
         (_on(per=lambda seconds, repeats: seconds / (repeats + 1) * 1e3), "divides_by_one_step_too_many",
          "it was not measured"),
     ],
-    ids=["no wait", "no wait, no warm-up", "begin", "end", "inside", "inside, none after", "no warm-up", "all",
+    ids=["no wait", "no wait at all", "begin", "end", "too early", "inside", "inside, none after", "no warm-up", "all",
          "seconds", "one more"],
 )  # fmt: skip
 def test_timings_that_are_nearly_right_are_recognised(given, mistake, words):

@@ -162,9 +162,21 @@ def keeps_the_warm_up(times_ms, epoch_starts, warmup):
 
 @steady_step_ms.wrong
 def keeps_the_start_ups(times_ms, epoch_starts, warmup):
-    """The warm-up is left out at the beginning of the run only; every later epoch starts workers again, and these steps
-    are still among the others. Leave out what stands in epoch_starts."""
+    """Only the warm-up is left out. Every epoch starts workers again, and the first step of each is still among the
+    others, unless the warm-up happens to cover it. Leave out what stands in epoch_starts."""
     return statistics.median(_without_warmup(times_ms, epoch_starts, warmup))
+
+
+@steady_step_ms.wrong
+def cuts_the_warm_up_one_step_off(times_ms, epoch_starts, warmup):
+    """One step too many is left out, or one too few: with warmup=2 the steps at positions 0 and 1 do not count, and the
+    one at position 2 does. Positions begin with 0, so `position >= warmup` is the question."""
+    return statistics.median(_right(times_ms, epoch_starts, warmup + 1))
+
+
+@steady_step_ms.form_of("cuts_the_warm_up_one_step_off")
+def cuts_one_step_too_few(times_ms, epoch_starts, warmup):
+    return statistics.median(_right(times_ms, epoch_starts, warmup - 1))
 
 
 @steady_step_ms.wrong

@@ -160,6 +160,12 @@ def waits_at_the_end_only(step, device, clock, repeats):
     return _timed(step, device, clock, repeats, begin=False)
 
 
+@mean_step_ms.form_of("waits_at_the_end_only")
+def waits_before_the_warm_up_only(step, device, clock, repeats):
+    device.synchronize()
+    return _timed(step, device, clock, repeats, begin=False)
+
+
 @mean_step_ms.wrong
 def waits_in_every_repetition(step, device, clock, repeats):
     """The processor waits for each step before it asks for the next one. In a training loop it asks ahead while the

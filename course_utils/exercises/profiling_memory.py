@@ -170,6 +170,12 @@ _form("counts_what_every_layer_returns", lambda place, kind: [place, place + 1],
 _form("counts_what_every_layer_returns", lambda place, kind: [place + 1] if kind == "linear" else [])
 
 
+@kept_bytes.form_of("counts_what_every_layer_returns")
+def counts_what_the_network_returns(layers, batch_size):
+    kept = {tensor for place, (kind, *_) in enumerate(layers) for tensor in _keeps(place, kind)} | {len(layers)}
+    return 4 * batch_size * sum(_widths(layers)[tensor] for tensor in kept)
+
+
 @kept_bytes.wrong
 def forgets_the_input(layers, batch_size):
     """The network's input is left out. The first layer needs it for the gradient of its weight: for images it is often

@@ -192,8 +192,8 @@ def takes_milliseconds_for_microseconds(batch_size, widths, step_ms, peak_gflops
 
 @share_of_peak.wrong
 def compares_operations_with_giga_operations(batch_size, widths, step_ms, peak_gflops):
-    """One side is in operations a second and the other in 1e9 of them: a share of millions. A share above 1 means that
-    a unit is wrong, or that work was counted which was not done."""
+    """One side is in operations a second and the other in 1e9 of them: a share far above 1. That means that a
+    unit is wrong, or that work was counted which was not done."""
     operations = _operations(batch_size, widths)
     return operations, operations / (step_ms * 1e-3) / peak_gflops
 

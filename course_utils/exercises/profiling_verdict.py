@@ -132,7 +132,8 @@ def does_not_subtract_the_whole_hand_over(step_ms, turn_ms, handover_ms, startup
 
 @bottleneck.wrong
 def takes_the_turn_for_the_data(step_ms, turn_ms, handover_ms, startup_ms, num_batches):
-    """A turn holds the step as well: taken whole, it is always the largest part, and every loop is data-bound. What the
+    """A turn holds the step as well: taken whole, it is nearly always the largest part, and the
+    loop data-bound. What the
     turn takes *above* the step is the loader's."""
     parts = _parts(step_ms, turn_ms, handover_ms, startup_ms, num_batches)
     return _named(parts | {"data": turn_ms}, step_ms, 0.1 * step_ms)
@@ -154,8 +155,8 @@ def believes_the_whole_hand_over(step_ms, turn_ms, handover_ms, startup_ms, num_
 
 @bottleneck.wrong
 def does_not_share_the_start_up_out(step_ms, turn_ms, handover_ms, startup_ms, num_batches):
-    """The start-up of a whole epoch is compared with the time of a single batch: with workers it is then always the
-    largest, also in an epoch of ten thousand batches, where nobody would notice it. Divide it by num_batches."""
+    """The start-up of a whole epoch is compared with the time of a single batch: with workers it is then nearly always
+    the largest, also in an epoch of ten thousand batches, where nobody would notice it. Divide it by num_batches."""
     parts = _parts(step_ms, turn_ms, handover_ms, startup_ms, 1)
     return _named(parts, step_ms, 0.1 * step_ms)
 
@@ -163,7 +164,7 @@ def does_not_share_the_start_up_out(step_ms, turn_ms, handover_ms, startup_ms, n
 @bottleneck.wrong
 def forgets_the_start_up(step_ms, turn_ms, handover_ms, startup_ms, num_batches):
     """The start-up never becomes the verdict. In a short epoch, and in validation, it is what costs most, and
-    persistent_workers is all it takes."""
+    persistent_workers=True is the remedy."""
     parts = _parts(step_ms, turn_ms, handover_ms, 0, num_batches)
     return _named(parts, step_ms, 0.1 * step_ms)
 
@@ -191,8 +192,8 @@ def names_what_takes_just_a_tenth(step_ms, turn_ms, handover_ms, startup_ms, num
 
 @bottleneck.wrong
 def always_finds_a_bottleneck_in_the_loader(step_ms, turn_ms, handover_ms, startup_ms, num_batches):
-    """There is no limit: the largest of the three is named even if it takes 1 ms beside a step of 20, or nothing. Two
-    days of work on the loader would win 5 %. Up to a tenth of step_ms it is the step that decides."""
+    """There is no limit: the largest of the three is named even if it takes 1 ms beside a step of 20, or nothing. Work
+    on the loader would win 5 % at most. Up to a tenth of step_ms it is the step that decides."""
     parts = _parts(step_ms, turn_ms, handover_ms, startup_ms, num_batches)
     return _named(parts, step_ms, -1)
 

@@ -50,8 +50,9 @@ def wait_share(rows: list[dict]) -> float:
               share of the time from asking for the second batch to the end of the last step
     raises  : ValueError for fewer than two rows
 
-    Rows (0, 400, 430, 40), (430, 440, 470, 40), (470, 480, 510, 40): the loop waited 10 ms twice
-    in the 80 ms from 430 to 510, so the share is 0.25. The first wait started the workers.
+    Three rows whose asked, there, done, load_ms are (0, 400, 430, 40), (430, 440, 470, 40) and
+    (470, 480, 510, 40): the loop waited 10 ms twice in the 80 ms from 430 to 510, so the share
+    is 0.25. The first wait started the workers.
     """
     if len(rows) < 2:
         raise ValueError(f"wait_share needs two rows or more, got {len(rows)}")
