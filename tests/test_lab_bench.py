@@ -90,7 +90,7 @@ def test_the_panel_holds_knobs_then_rows_buttons_and_what_they_say_and_the_pictu
     assert [list(part.children) for part in (first, second, pressed)] == [knobs, row, shown.buttons]
     assert rest == [shown.status, shown.figure, shown.note] and shown.figure.layout.min_height == "300px"
     assert [knob.style.description_width for knob in knobs] == ["12ch"] * 2
-    assert second.layout.flex_flow == "row wrap" and shown.box._dom_classes == ("live-lab",)
+    assert second.layout.flex_flow == pressed.layout.flex_flow == "row wrap" and shown.box._dom_classes == ("live-lab",)
     assert len(bench(lambda: 1).box.children) == 4  # no empty row
 
 

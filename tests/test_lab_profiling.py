@@ -14,7 +14,7 @@ from torch import nn
 from course_utils.bottleneck import LoopTimes, decide
 from course_utils.labs import profiling as lab_profiling
 from course_utils.labs.background import BackgroundRun
-from course_utils.labs.profiling import HERE, KEPT, bottleneck_lab, progress_html, still_loops
+from course_utils.labs.profiling import HERE, KEPT, View, bottleneck_lab, progress_html, reached, still_loops
 from course_utils.labs.profiling_drawing import SHOWN, mean_turn, parts_svg, said, strip_svg
 from course_utils.labs.profiling_pipelines import (
     CASES,
@@ -258,6 +258,15 @@ def test_five_of_five_named_before_the_tool_reach_the_goal_and_reset_forgets():
     button(lab, "Reset").click()
     assert not lab.reached and "0 of 0 \u00b7 not asked about yet: 5" in lab.status.value
     assert "pipeline-told" not in lab.figure.value and lab.run.state == "ready"
+
+
+def test_five_asked_about_and_one_named_wrong_do_not_reach_the_goal():
+    letters = order(0)
+    named = {letter: CASES[name].verdict for letter, name in letters.items()}
+    view = View(letters, "A", named, {letter: STORED[name].diagnosis for letter, name in letters.items()}, frozenset())
+    assert reached(view) and view.score == 5
+    wrong = view._replace(named=named | {"B": DATA})
+    assert wrong.score == 4 and not reached(wrong)
 
 
 def test_a_wrong_name_is_told_with_the_tools_verdict_parts_and_advice_and_cannot_be_changed():

@@ -70,7 +70,7 @@ class Bench(Panel):
             self.figure.layout.min_height = f"{height}px"
         align(knobs)
         boxes = [widgets.HBox(list(row), layout={"flex_flow": "row wrap"}) for row in (knobs, *rows) if row]
-        pressed = widgets.HBox(self.buttons)
+        pressed = widgets.HBox(self.buttons, layout={"flex_flow": "row wrap"})  # else words are cut where they are many
         parts = [*boxes, pressed, self.status, self.figure, self.note]
         self.box = widgets.VBox(parts, layout=FRAME)
         self.box.add_class("live-lab")
