@@ -132,6 +132,13 @@ def test_the_smallest_size_near_the_best_is_found():
     assert found["within"] == {"5 %": {"train": 64, "validation": 64}, "10 %": {"train": 8, "validation": 8}}
 
 
+def test_a_small_batch_does_not_keep_the_whole_data_set_it_was_cut_from():
+    for task, a_photo in (("fashion", 12_596), ("photos", 163_892)):
+        stored = records.load("batch_throughput")["tasks"][task]["sizes"]["1"]["train"]["kept_bytes"]
+        assert stored == a_photo
+    assert batch_throughput.memory("fashion", 1)["train"]["kept_bytes"] == 12_596
+
+
 def test_a_first_step_makes_the_state_and_a_later_one_keeps_less_than_it():
     training = batch_throughput.Training("fashion", 2)
     before = [param.clone() for param in training.model.parameters()]
