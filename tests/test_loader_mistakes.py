@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import traceback
 
 import numpy as np
 import pytest
@@ -21,6 +22,16 @@ pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 def seeded():
     return torch.Generator().manual_seed(0)
+
+
+def error_of(loader):
+    """Type and text of the error, without frames that would keep the loader alive until it is collected as a cycle."""
+    try:
+        list(loader)
+    except BaseException as error:
+        traceback.clear_frames(error.__traceback__)
+        return f"{type(error).__name__}: {error}"
+    return "none"
 
 
 # --- position -------------------------------------------------------------------------------------------------
@@ -119,11 +130,10 @@ def test_a_mean_of_batch_means_moves_with_the_order_and_the_whole_does_not():
 
 def test_a_plain_loaders_error_names_no_file_and_ours_does():
     raising = naive.Misbehaving(8, 5, "raises")
-    with pytest.raises(OSError, match="truncated") as plain:
-        list(DataLoader(raising, batch_size=2, num_workers=2))
-    with pytest.raises(OSError, match="while making example 5: photos/005.jpg"):
-        list(ResumableLoader(raising, batch_size=2, num_workers=2))
-    assert "005.jpg" not in str(plain.value)
+    plain = error_of(DataLoader(raising, batch_size=2, num_workers=2))
+    ours = error_of(ResumableLoader(raising, batch_size=2, num_workers=2))
+    assert all(told.startswith("OSError") and "image file is truncated" in told for told in (plain, ours))
+    assert "005.jpg" not in plain and "while making example 5: photos/005.jpg" in ours
 
 
 def test_a_hung_worker_is_told_only_with_a_timeout():
@@ -146,9 +156,7 @@ def test_a_class_of_main_cannot_be_imported_by_a_worker_that_starts_anew():
 
 
 def test_a_breakpoint_in_a_worker_finds_no_input_and_quits(capfd):
-    with pytest.raises(BaseException, match="BdbQuit") as stopped:
-        list(DataLoader(naive.Misbehaving(2, 1, "stops"), num_workers=1))
-    assert stopped.type.__name__ == "BdbQuit"
+    assert error_of(DataLoader(naive.Misbehaving(2, 1, "stops"), num_workers=1)).startswith("BdbQuit")
 
 
 def test_a_worker_prints_its_number(capfd):
