@@ -6,7 +6,7 @@ It knows a model, a loader and a loss; it trains nothing. `training_loop` re-exp
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -26,11 +26,16 @@ class Mean:
     def update(self, value: float | torch.Tensor, count: float) -> None:
         """Add `count` things whose mean is `value`. Detaches, adds in float64.
 
-        raises : ValueError for a value that is not finite or a count below 0; nothing is added then
+        raises : ValueError for a value or a count that is not finite, or a count below 0; nothing is added then. With a
+                 count of 0 any value will do: the mean of nothing is NaN
         """
-        value = float(value.detach()) if isinstance(value, torch.Tensor) else float(value)
-        if count < 0 or (count and not math.isfinite(value)):
-            raise ValueError(f"Mean.update needs a finite value and a count >= 0, got value={value}, count={count}")
+        value, count = (
+            float(number.detach() if isinstance(number, torch.Tensor) else number) for number in (value, count)
+        )
+        if not 0 <= count < math.inf or (count and not math.isfinite(value)):
+            raise ValueError(
+                f"Mean.update needs a finite value and a finite count >= 0, got value={value}, count={count}"
+            )
         if count:
             self.total, self.count = self.total + value * count, self.count + count
 
@@ -86,19 +91,44 @@ class Evaluation(NamedTuple):
     confusion: torch.Tensor | None
     count: float
 
+    def per_class(self, classes: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """One row a class: class (its name, or its number), count, predicted, right, recall, precision.
 
-def better_of(best: dict[str, float], found: Evaluation, step: int) -> dict[str, float]:
-    """`best`, or accuracy, loss and step of `found` where it is better: by accuracy; by loss where there is none."""
-    if found.accuracy is not None:
-        better = found.accuracy > best["accuracy"]
-    else:
-        better = found.loss < best["loss"]
-    return {"accuracy": found.accuracy or 0.0, "loss": found.loss, "step": step} if better else best
+        count and predicted : targets, and predictions, that are this class; right: both
+        recall, precision   : right / count, right / predicted; None where that is 0 / 0
+        raises              : ValueError for an evaluation without classes, or names that are not one a class
+        """
+        if self.confusion is None:
+            raise ValueError("this evaluation has no classes: its targets are no integers, or its outputs no logits")
+        names = range(len(self.confusion)) if classes is None else classes
+        columns = (self.confusion.sum(1), self.confusion.sum(0), self.confusion.diagonal())
+        table = torch.stack(columns, 1).tolist()
+        if len(names) != len(table):
+            raise ValueError(f"need a name for each of {len(table)} classes, got {len(names)}")
+        return [_class_row(name, *numbers) for name, numbers in zip(names, table, strict=True)]
+
+
+def _class_row(name: Any, count: int, predicted: int, right: int) -> dict[str, Any]:
+    shares = {"recall": right / count if count else None, "precision": right / predicted if predicted else None}
+    return {"class": name, "count": count, "predicted": predicted, "right": right, **shares}
 
 
 def _batches_of(loader: Iterable) -> Iterable:
     """A whole epoch, wherever the loader stands, without moving it."""
     return loader.whole_epoch() if hasattr(loader, "whole_epoch") else loader
+
+
+@contextmanager
+def _own_generators_put_back(loader: Any) -> Iterator[None]:
+    """A `DataLoader` may draw its order from a generator of its own; training goes on with what that draws next."""
+    holders = (loader, getattr(loader, "sampler", None))
+    found = [getattr(holder, "generator", None) for holder in holders]
+    states = [(one, one.get_state()) for one in found if isinstance(one, torch.Generator)]
+    try:
+        yield
+    finally:
+        for generator, state in states:
+            generator.set_state(state)
 
 
 def _is_classification(outputs: Any, targets: Any) -> bool:
@@ -133,7 +163,8 @@ def evaluate(
     """
     count_fn = count_fn or default_count(loss_fn)
     ignored, mean, confusion = ignored_target(loss_fn), Mean(), None
-    with eval_mode(model), torch.no_grad(), isolated_rng() if isolate else nullcontext():
+    drawing = isolated_rng() if isolate else nullcontext()
+    with eval_mode(model), torch.no_grad(), drawing, _own_generators_put_back(loader):
         for batch in _batches_of(loader):
             inputs, targets = to_device(batch, device)
             count = float(count_fn(targets))

@@ -1,4 +1,4 @@
-"""A bar that shows a run's updates: how many are planned, and the latest loss and lr.
+"""A bar that shows a run's updates: how many are planned, and the latest loss, lr, gradient norm and waiting.
 
 It knows history rows; it trains nothing. tqdm is imported when a bar is asked for.
 """
@@ -6,9 +6,13 @@ It knows history rows; it trains nothing. tqdm is imported when a bar is asked f
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from operator import length_hint
+from typing import Any
+
+SECONDS = 0.1  # between two looks of the bar
 
 
 def planned_updates(
@@ -21,18 +25,47 @@ def planned_updates(
 
 
 @contextmanager
-def progress_bar(total: int | None, *, made: int) -> Iterator[Callable[[dict], None]]:
-    """A function that shows a row; tqdm redraws by time, so showing costs microseconds a step.
+def progress_bar(
+    total: int | None, *, made: int, clock: Callable[[], float] = time.perf_counter
+) -> Iterator[Callable[[dict], None]]:
+    """A function that shows a row. It draws ten times a second, whatever the number of rows.
 
     total : updates from the run's start to its end; None shows a count without an end
     made  : updates made before
     """
     from tqdm.auto import tqdm
 
-    with tqdm(total=total, initial=made, unit="step") as shown:
+    with tqdm(total=total, initial=made, unit="step", mininterval=0, miniters=1) as bar:
+        shown = _Shown(bar, clock)
+        try:
+            yield shown.add
+        finally:
+            shown.draw()
 
-        def show(row: dict) -> None:
-            shown.set_postfix(loss=f"{row['loss']:.3f}", lr=f"{row['lr']:.2g}", refresh=False)
-            shown.update()
 
-        yield show
+class _Shown:
+    """Rows since the bar was drawn last. Formatting and drawing cost more than a small step: both wait for the time."""
+
+    def __init__(self, bar: Any, clock: Callable[[], float]) -> None:
+        self.bar, self.clock = bar, clock
+        self.drawn_at, self.rows, self.wait_ms, self.row = clock(), 0, 0.0, None
+
+    def add(self, row: dict) -> None:
+        self.rows, self.wait_ms, self.row = self.rows + 1, self.wait_ms + row["wait_ms"], row
+        if self.clock() - self.drawn_at >= SECONDS:
+            self.draw()
+
+    def draw(self) -> None:
+        """The last row, and the share of the time since the last drawing that the steps waited for batches."""
+        if not self.rows:
+            return
+        now = self.clock()
+        share = min(1.0, self.wait_ms / 1e3 / max(now - self.drawn_at, 1e-9))
+        self.bar.set_postfix_str(postfix(self.row, share), refresh=False)
+        self.bar.update(self.rows)
+        self.drawn_at, self.rows, self.wait_ms = now, 0, 0.0
+
+
+def postfix(row: dict, wait_share: float) -> str:
+    """`loss=0.412, lr=0.001, norm=1.3, wait=4%`"""
+    return f"loss={row['loss']:.3f}, lr={row['lr']:.2g}, norm={row['grad_norm']:.2g}, wait={wait_share:.0%}"

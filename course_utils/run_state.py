@@ -1,12 +1,14 @@
 """What a run's state holds, and what a saved run must agree on before it is loaded.
 
-It knows state dicts, and a run as an object with `model`, `optimizer`, `scheduler`, `scaler`, `ema` and `seed` (a
-`Trainer`); it opens no file. Position, mean and counters are the trainer's own.
+It knows state dicts, and a run as an object with `model`, `optimizer`, `scheduler`, `scaler`, `ema`, `seed`, `step`,
+`mean` and `best` (a `Trainer`); it opens no file. The place in the data is the trainer's own.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
+import re
 import warnings
 from typing import Any
 
@@ -30,6 +32,9 @@ def collect(run: Any) -> dict[str, Any]:
         "scaler": run.scaler.state_dict() if run.scaler is not None else None,
         "ema": run.ema.state_dict() if run.ema is not None else None,
         "seed": run.seed,
+        "step": run.step,
+        "mean": run.mean.state_dict(),
+        "best": run.best.state_dict(),
         "environment": environment(),
     }
 
@@ -38,6 +43,7 @@ def check(state: dict[str, Any], run: Any) -> None:
     """raises : ValueError for a state of another run, naming what differs; nothing has been loaded then"""
     model = unwrap(run.model)
     check_parameters(state["parameters"], model)
+    check_tensors(state["model"], model)
     check_optimizer(state["optimizer_order"], run.optimizer, model)
     check_scheduler(state["plan"], run.scheduler)
     if state["seed"] != run.seed:
@@ -52,9 +58,10 @@ def restore(state: dict[str, Any], run: Any) -> None:
     """Load a checked state into the run's parts. The optimizer goes on training inside the tensors of `state`."""
     unwrap(run.model).load_state_dict(state["model"])
     run.optimizer.load_state_dict(state["optimizer"])
-    for name in ("scheduler", "scaler", "ema"):
+    for name in ("scheduler", "scaler", "ema", "mean", "best"):
         if state[name] is not None:
             getattr(run, name).load_state_dict(state[name])
+    run.step = state["step"]
 
 
 def parameter_table(model: nn.Module) -> list[tuple[str, tuple[int, ...]]]:
@@ -70,6 +77,18 @@ def check_parameters(saved: list, model: nn.Module) -> None:
             raise ValueError(f"cannot resume: parameter {place} was {was[0]} {was[1]}, is {is_now[0]} {is_now[1]}")
     if len(saved) != len(now):
         raise ValueError(f"cannot resume: the state has {len(saved)} parameters, the model has {len(now)}")
+
+
+def check_tensors(saved: dict[str, Any], model: nn.Module) -> None:
+    """raises : ValueError that names what only one side has, or has in another shape: buffers too"""
+    now = model.state_dict()
+    if alone := sorted(saved.keys() ^ now.keys()):
+        side = "state" if alone[0] in saved else "model"
+        raise ValueError(f"cannot resume: only the {side} has {alone[0]}")
+    for name, tensor in now.items():
+        was, is_now = (getattr(value, "shape", None) for value in (saved[name], tensor))
+        if was != is_now:
+            raise ValueError(f"cannot resume: {name} was {tuple(was)} when saved and is {tuple(is_now)} now")
 
 
 def describe_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Any]:
@@ -96,16 +115,28 @@ def describe_scheduler(scheduler: Any) -> dict[str, Any] | None:
 
 
 def describe_factor(factor_fn: Any) -> dict[str, Any]:
-    """Name and bound arguments of a factor function: `LambdaLR` stores neither, so another plan would load silently."""
+    """Name and bound arguments of a factor function: `LambdaLR` stores neither, so another plan would load silently.
+
+    What a function closes over is bound too.
+    """
     if isinstance(factor_fn, functools.partial):
         bound = {name: _plain(value) for name, value in factor_fn.keywords.items()}
         name = describe_factor(factor_fn.func)["name"]  # partials of partials are one partial
         return {"name": name, "args": [_plain(a) for a in factor_fn.args], "kwargs": bound}
-    return {"name": getattr(factor_fn, "__name__", type(factor_fn).__name__), "args": [], "kwargs": {}}
+    closed = inspect.getclosurevars(factor_fn).nonlocals if inspect.isfunction(factor_fn) else {}
+    bound = {name: _plain(value) for name, value in closed.items() if value is not factor_fn}
+    return {"name": getattr(factor_fn, "__name__", type(factor_fn).__name__), "args": [], "kwargs": bound}
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, (int, float, str, bool, type(None))) else repr(value)
+    """As it can be stored and compared in another process: an address in memory differs there."""
+    if isinstance(value, (int, float, str, bool, type(None))):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if callable(value):
+        return describe_factor(value)
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
 def check_scheduler(saved: dict[str, Any] | None, scheduler: Any) -> None:

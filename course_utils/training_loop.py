@@ -1,7 +1,7 @@
 """The training loop: a trainer whose state is whole at every step boundary.
 
 It knows a model, a loader and one update at a time; files, processes and schedules are other modules' business.
-Means and evaluation live in `evaluation` and are re-exported here. `windows` reads the loader, `run_state` the state.
+`evaluation`, `best` and `history` are re-exported here. `windows` reads the loader, `run_state` the state.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import torch
 from torch import nn
 
 from course_utils import run_state
+from course_utils.best import Best
 from course_utils.counting import default_count
-from course_utils.evaluation import Evaluation, Mean, better_of, eval_mode, evaluate, unwrap
-from course_utils.interrupts import stop_at_boundary
+from course_utils.evaluation import Evaluation, Mean, eval_mode, evaluate, unwrap
+from course_utils.history import History
+from course_utils.interrupts import StopRequest, stop_at_boundary
 from course_utils.machine import environment
 from course_utils.optimizer_step import NonFiniteError, StepReport, update
 from course_utils.progress_bar import planned_updates, progress_bar
 from course_utils.randomness import derive_seed, isolated_rng, seed_everything
 from course_utils.windows import windows, with_position
 
-__all__ = ["Evaluation", "Mean", "Trainer", "eval_mode", "evaluate", "unwrap"]
-
-MAX_SKIPS_IN_A_ROW = 100
+__all__ = ["Best", "Evaluation", "History", "Mean", "Trainer", "eval_mode", "evaluate", "unwrap"]
 
 
 class Trainer:
@@ -44,9 +44,12 @@ class Trainer:
     device     : where inputs and targets are moved; None leaves them
     progress   : show a bar in `fit`
     on_step    : on_step(trainer, report, keys) after clipping, before the weights change: the one extension point
+    max_skips  : updates skipped in a row after which the run ends with a NonFiniteError
+    patience, min_delta, keep_best : the early stop, and whether the best model is kept, as in `best.Best`
 
     `step` counts optimizer updates. `history` has one dict an update: step, epoch, loss, lr, grad_norm, wait_ms;
-    `val_history` one an epoch with a validation loader: step, epoch, train_loss, loss, accuracy.
+    `val_history` one an epoch with a validation loader: step, epoch, train_loss, loss, accuracy. `best.metric` and
+    `best.model` are the best validation's. `stopped_by` is None, or what stopped `fit`: a signal's name, "patience".
     """
 
     def __init__(
@@ -69,18 +72,21 @@ class Trainer:
         device: torch.device | str | None = None,
         progress: bool = False,
         on_step: Callable | None = None,
+        max_skips: int = 100,
+        patience: int | None = None,
+        min_delta: float = 0.0,
+        keep_best: bool = True,
     ) -> None:
-        if accumulate < 1:
-            raise ValueError(f"accumulate needs 1 or more micro-batches an update, got {accumulate}")
+        if accumulate < 1 or max_skips < 1:
+            raise ValueError(f"accumulate and max_skips need 1 or more, got {accumulate} and {max_skips}")
         self.model, self.optimizer, self.loss_fn, self.scheduler, self.ema = model, optimizer, loss_fn, scheduler, ema
         self.accumulate, self.scaler, self.seed, self.rank = accumulate, scaler, seed, rank
-        self.device, self.progress, self.on_step = device, progress, on_step
+        self.device, self.progress, self.on_step, self.max_skips = device, progress, on_step, max_skips
         self._how = {"count_fn": count_fn or default_count(loss_fn), "autocast_dtype": autocast_dtype, "sync": sync}
         self._how |= {"max_norm": max_norm, "max_value": max_value}
         self.step, self.stopped_by, self.mean = 0, None, Mean()
-        self.best: dict[str, float] = {"accuracy": -1.0, "loss": math.inf, "step": 0}
-        self.history: list[dict[str, Any]] = []
-        self.val_history: list[dict[str, Any]] = []
+        self.best = Best(keep_model=keep_best, patience=patience, min_delta=min_delta)
+        self.history, self.val_history = History(), History()
         self._loader: Any = None
         self._loader_state: dict[str, Any] | None = None
         self._ended_epoch: int | None = None  # the epoch whose end (validation, best) is still to be done
@@ -95,15 +101,15 @@ class Trainer:
         for, is made up for by a later `fit` that brings one. Ctrl-C or SIGTERM stop at the next step boundary with a
         warning: call `fit` again to go on. A second Ctrl-C stops at once. Returns the trainer.
         """
-        loader = self._attach(train_loader, num_epochs, num_steps)
+        loader = self._attach(train_loader, num_epochs, num_steps, val_loader)
         self.stopped_by = None
         bar = self._bar(train_loader, num_epochs, num_steps)
         with stop_at_boundary() as stop, self._generators_put_back(), bar as show:
-            for row in self._updates(loader, num_epochs, num_steps, val_loader):
+            for row in self._updates(loader, num_epochs, num_steps, val_loader, stop):
                 show(row)
                 if stop.requested:
                     break
-        self.stopped_by = stop.requested
+        self.stopped_by = stop.requested or ("patience" if self.best.stalled else None)
         if stop.requested:
             warnings.warn(f"{stop.requested}: stopped after step {self.step}; call fit again to go on", stacklevel=2)
         return self
@@ -112,7 +118,8 @@ class Trainer:
         self, train_loader: Iterable, *, num_epochs: int | None = None, num_steps: int | None = None, val_loader=None
     ) -> Iterator[dict[str, Any]]:
         """The same run as an iterator: each `next` makes one update and gives its history row."""
-        updates = self._updates(self._attach(train_loader, num_epochs, num_steps), num_epochs, num_steps, val_loader)
+        loader = self._attach(train_loader, num_epochs, num_steps, val_loader)
+        updates = self._updates(loader, num_epochs, num_steps, val_loader, StopRequest())
         while True:
             with self._generators_put_back():
                 row = next(updates, None)
@@ -122,13 +129,8 @@ class Trainer:
 
     def state_dict(self) -> dict[str, Any]:
         """All that going on needs, copied: it does not change while training goes on. Valid at step boundaries."""
-        own = {
-            "loader": self._loader.state_dict() if self._loader is not None else self._loader_state,
-            "step": self.step,
-            "mean": self.mean.state_dict(),
-            "best": self.best,
-            "epoch_end_due": self._ended_epoch is not None,
-        }
+        position = self._loader.state_dict() if self._loader is not None else self._loader_state
+        own = {"loader": position, "epoch_end_due": self._ended_epoch is not None}
         return copy.deepcopy(run_state.collect(self) | own)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -144,14 +146,14 @@ class Trainer:
         self._loader_state = state["loader"]
         run_state.warn_environment(state["environment"], environment())
         run_state.restore(state, self)
-        self.mean.load_state_dict(state["mean"])
-        self.step, self.best = state["step"], state["best"]
         self._ended_epoch = state["loader"]["epoch"] - 1 if state["epoch_end_due"] else None
 
-    def _attach(self, loader: Any, num_epochs: int | None, num_steps: int | None) -> Any:
+    def _attach(self, loader: Any, num_epochs: int | None, num_steps: int | None, val_loader: Any) -> Any:
         """Take a loader for the run; give it the position of a state that was loaded before it was known."""
         if num_epochs is None and num_steps is None:
             raise ValueError("fit needs num_epochs=..., num_steps=..., or both")
+        if self.best.patience is not None and val_loader is None:
+            raise ValueError(f"patience={self.best.patience} counts validations: fit needs val_loader=...")
         loader = with_position(loader, self._loader)
         if self._loader_state is not None and loader is not self._loader:
             loader.load_state_dict(self._loader_state)
@@ -169,14 +171,14 @@ class Trainer:
         planned = planned_updates(loader, accumulate=self.accumulate, num_epochs=num_epochs, num_steps=num_steps)
         return progress_bar(planned, made=self.step)
 
-    def _updates(self, loader, num_epochs, num_steps, val_loader) -> Iterator[dict[str, Any]]:
-        """Epoch after epoch until a total is reached; each epoch's end is settled before the next begins."""
+    def _updates(self, loader, num_epochs, num_steps, val_loader, stop: StopRequest) -> Iterator[dict[str, Any]]:
+        """Epoch after epoch until a total or a stop; each epoch's end is settled before the next begins."""
         last_epoch, last_step = (math.inf if total is None else total for total in (num_epochs, num_steps))
         while True:
             over = loader.epoch >= last_epoch or self.step >= last_step
             if self._ended_epoch is not None and not (over and val_loader is None):  # a later fit may bring one
                 self._end_epoch(val_loader)
-            if over:
+            if over or self.best.stalled or stop.requested:
                 return
             yield from self._rest_of_epoch(loader, num_steps)
 
@@ -185,7 +187,7 @@ class Trainer:
         if not self.model.training:
             self.model.train()
         epoch = loader.epoch
-        for window, keys, wait_ms in self._windows(loader):
+        for window, keys, wait_ms in windows(loader, self.accumulate, device=self.device):
             report = self._update(window, keys)
             self._ended_epoch = epoch if loader.epoch != epoch else None
             if not report.skipped:
@@ -194,18 +196,15 @@ class Trainer:
                 return
         raise ValueError(f"the train loader gave no batch in epoch {epoch}: is the dataset smaller than one batch?")
 
-    def _windows(self, loader) -> Iterator[tuple[list, list, float]]:
-        return windows(loader, self.accumulate, device=self.device)
-
     def _update(self, window: list, keys: list) -> StepReport:
         """One update, with generators set from (seed, step, rank); an error where too many in a row were skipped."""
         if self.seed is not None:
             seed_everything(derive_seed(self.seed, "step", self.step), rank=self.rank)
         hook = None if self.on_step is None else lambda report: self.on_step(self, report, keys)
-        how = {"scaler": self.scaler, "before_step": hook, **self._how}
+        how = self._how | {"scaler": self.scaler, "before_step": hook}
         report = update(self.model, self.optimizer, self.loss_fn, window, **how)
         self._skips = self._skips + 1 if report.skipped else 0
-        if self._skips == MAX_SKIPS_IN_A_ROW:
+        if self._skips >= self.max_skips:
             raise NonFiniteError(f"{self._skips} updates in a row were skipped ({report.skipped}) at step {self.step}")
         return report
 
@@ -213,26 +212,28 @@ class Trainer:
         """Count the update that was made: step, history, schedule, EMA."""
         self.step += 1
         self.mean.update(report.loss, report.count)
-        lr = self.optimizer.param_groups[0]["lr"]
-        row = {"step": self.step, "epoch": epoch, "loss": report.loss, "lr": float(lr), "grad_norm": report.grad_norm}
-        self.history.append(row | {"wait_ms": wait_ms})
+        row = {
+            "step": self.step,
+            "epoch": epoch,
+            "loss": report.loss,
+            "lr": float(self.optimizer.param_groups[0]["lr"]),
+        }
+        row |= {"grad_norm": report.grad_norm, "wait_ms": wait_ms}
+        self.history.append(row)
         if self.scheduler is not None:
             self.scheduler.step()
         if self.ema is not None:
             self.ema.update(self.model)
-        return self.history[-1]
+        return row
 
     def _end_epoch(self, val_loader) -> None:
         """Validate, keep the best metric, begin a new mean."""
-        row = {"step": self.step, "epoch": self._ended_epoch, "train_loss": self.mean.value}
+        train_loss = self.mean.value if self.mean.count else None  # every update of the epoch was skipped
+        row = {"step": self.step, "epoch": self._ended_epoch, "train_loss": train_loss}
         if val_loader is not None:
             alone = threading.current_thread() is threading.main_thread()  # else a cell may draw meanwhile
             how = {"count_fn": self._how["count_fn"], "device": self.device, "isolate": alone}
             found = evaluate(self.model, val_loader, self.loss_fn, **how)
-            row |= {"loss": found.loss, "accuracy": found.accuracy}
-            self.val_history.append(row)
-            self._keep_best(found)
+            self.val_history.append(row | {"loss": found.loss, "accuracy": found.accuracy})
+            self.best.see(found, self.step, self.model)
         self.mean, self._ended_epoch = Mean(), None
-
-    def _keep_best(self, found: Evaluation) -> None:
-        self.best = better_of(self.best, found, self.step)

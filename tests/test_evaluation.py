@@ -1,12 +1,13 @@
 import math
 from collections import namedtuple
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 from course_utils.evaluation import Mean, eval_mode, evaluate, to_device, unwrap
 from course_utils.loaders import ResumableLoader
@@ -28,7 +29,10 @@ def test_a_mean_adds_in_double_precision():
     assert mean.value == pytest.approx(float(torch.tensor(0.1)), rel=1e-12)
 
 
-@pytest.mark.parametrize("value, count", [(math.nan, 1), (math.inf, 1), (1.0, -1)])
+@pytest.mark.parametrize(
+    "value, count",
+    [(math.nan, 1), (math.inf, 1), (1.0, -1), (1.0, math.nan), (1.0, math.inf), (torch.tensor(math.nan), 1)],
+)
 def test_a_mean_refuses_what_would_spoil_it_and_stays_as_it_was(value, count):
     mean = Mean()
     mean.update(1.0, 1)
@@ -36,6 +40,23 @@ def test_a_mean_refuses_what_would_spoil_it_and_stays_as_it_was(value, count):
         mean.update(value, count)
     mean.update(math.nan, 0)  # nothing was counted, so its mean is 0 / 0
     assert mean.value == 1.0
+
+
+def test_a_mean_takes_its_count_from_a_tensor_too():
+    mean = Mean()
+    mean.update(torch.tensor(3.0), torch.tensor(2))
+    assert (mean.total, mean.count, type(mean.count)) == (6.0, 2.0, float)
+
+
+def test_the_naive_ways_to_a_mean_are_wrong_or_keep_the_graph():
+    losses = [torch.tensor(1.0, requires_grad=True) * 1] * 32 + [torch.tensor(9.0)]
+    counts = [4] * 32 + [1]
+    mean, total = Mean(), 0.0
+    for loss, count in zip(losses, counts, strict=True):
+        mean.update(loss, count)
+        total = total + loss  # the mistake: a graph that grows
+    assert mean.value == pytest.approx((32 * 4 + 9) / 129) and total.grad_fn is not None
+    assert float(total.detach()) / 33 == pytest.approx(41 / 33)  # a mean of batch means: 1.24, not 1.06
 
 
 def test_a_means_state_goes_on_where_it_was():
@@ -80,6 +101,27 @@ def test_confusion_rows_are_targets_and_columns_predictions():
     logits = torch.eye(3)[[0, 1, 1, 2]]
     found = evaluate(nn.Identity(), [(logits, torch.tensor([0, 1, 2, 2]))], F.cross_entropy)
     assert found.confusion.tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 1]] and found.accuracy == 0.75
+
+
+def test_per_class_numbers_are_those_worked_out_by_hand():
+    logits = torch.eye(4)[[0, 1, 1, 2]]
+    found = evaluate(nn.Identity(), [(logits, torch.tensor([0, 1, 2, 2]))], F.cross_entropy)
+    rows = [tuple(row.values()) for row in found.per_class(["a", "b", "c", "d"])]
+    assert rows == [
+        ("a", 1, 1, 1, 1.0, 1.0),
+        ("b", 1, 2, 1, 1.0, 0.5),
+        ("c", 2, 1, 1, 0.5, 1.0),
+        ("d", 0, 0, 0, None, None),
+    ]
+    assert list(found.per_class()[2]) == ["class", "count", "predicted", "right", "recall", "precision"]
+    assert [row["class"] for row in found.per_class()] == [0, 1, 2, 3]
+
+
+def test_per_class_numbers_need_classes_and_a_name_for_each(tiny_model, tiny_batch):
+    with pytest.raises(ValueError, match="has no classes"):
+        evaluate(nn.Identity(), [(torch.ones(4, 2), torch.zeros(4, 2))], nn.MSELoss()).per_class()
+    with pytest.raises(ValueError, match="name for each of 3 classes, got 2"):
+        evaluate(tiny_model, [tiny_batch], F.cross_entropy).per_class(["a", "b"])
 
 
 @pytest.mark.parametrize("ignored", [-100, 0])
@@ -153,6 +195,24 @@ def test_training_goes_on_bit_equal_after_an_evaluation(tiny_batch, make):
         return torch.cat([param.detach().flatten() for param in model.parameters()])
 
     assert torch.equal(train(True), train(False))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_loaders_own_generator_is_put_back(tiny_model, tiny_batch, fails):
+    generator = torch.Generator().manual_seed(3)
+    loader = DataLoader(TensorDataset(*tiny_batch), batch_size=4, shuffle=True, generator=generator)
+    before = generator.get_state()
+    with pytest.raises(ZeroDivisionError) if fails else nullcontext():
+        evaluate(tiny_model, loader, (lambda outputs, targets: 1 / 0) if fails else F.cross_entropy)
+    assert torch.equal(generator.get_state(), before)
+
+
+def test_a_samplers_own_generator_is_put_back(tiny_model, tiny_batch):
+    data = TensorDataset(*tiny_batch)
+    sampler = RandomSampler(data, generator=torch.Generator().manual_seed(3))
+    before = sampler.generator.get_state()
+    evaluate(tiny_model, DataLoader(data, batch_size=4, sampler=sampler), F.cross_entropy)
+    assert torch.equal(sampler.generator.get_state(), before)
 
 
 def test_evaluation_needs_no_gradients_and_no_dropout(tiny_batch):

@@ -43,6 +43,31 @@ def test_names_order_and_shapes_of_parameters_must_match(other, said):
         run_state.check_parameters(saved, other)
 
 
+def normalised(*sizes):
+    return nn.Sequential(nn.Linear(2, sizes[0]), *(nn.BatchNorm1d(size, affine=False) for size in sizes))
+
+
+@pytest.mark.parametrize(
+    "other, said",
+    [
+        (normalised(4, 4), "only the model has 2.num_batches_tracked"),
+        (normalised(4), None),
+        (nn.Sequential(nn.Linear(2, 4)), "only the state has 1.num_batches_tracked"),
+        (
+            nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(6, affine=False)),
+            r"1.running_mean was \(4,\) .* is \(6,\) now",
+        ),
+    ],
+)
+def test_buffers_must_match_too_before_anything_is_loaded(other, said):
+    saved = normalised(4).state_dict()
+    if said is None:
+        return run_state.check_tensors(saved, other)
+    run_state.check_parameters(run_state.parameter_table(normalised(4)), other)  # the parameters are the same
+    with pytest.raises(ValueError, match=said):
+        run_state.check_tensors(saved, other)
+
+
 def test_the_optimizers_own_order_and_class_must_match():
     model = two("a", "b")
     saved = run_state.describe_optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model)
@@ -85,6 +110,32 @@ def test_a_described_plan_is_plain_and_knows_bound_arguments_through_partials(tm
     assert run_state.describe_factor(partial(max, 0.5))["args"] == [0.5]
     torch.save(described, tmp_path / "plan.pt")
     assert torch.load(tmp_path / "plan.pt", weights_only=True) == described
+
+
+def closing_over(total_steps):
+    def falling(step):
+        return 1 - step / total_steps if step else falling(1)  # names itself
+
+    return falling
+
+
+def chained(step, *, parts, inner):
+    return inner(step) * len(parts)
+
+
+def test_what_a_plan_closes_over_is_bound_too():
+    saved = run_state.describe_scheduler(plan(closing_over(10)))
+    assert saved["factors"] == [{"name": "falling", "args": [], "kwargs": {"total_steps": 10}}]
+    with pytest.raises(ValueError, match="'total_steps': 10.*'total_steps': 99"):
+        run_state.check_scheduler(saved, plan(closing_over(99)))
+
+
+def test_a_description_has_no_address_of_this_process():
+    inner = partial(factor, total_steps=10)
+    described = run_state.describe_factor(partial(chained, parts=(1, [inner, object()]), inner=inner))
+    kwargs = described["kwargs"]
+    assert kwargs["inner"] == {"name": "factor", "args": [], "kwargs": {"total_steps": 10}}
+    assert kwargs["parts"] == [1, [kwargs["inner"], "<object object>"]]
 
 
 def test_environments_that_differ_give_one_warning_old_to_new():

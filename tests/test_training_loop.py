@@ -21,6 +21,7 @@ from course_utils.randomness import derive_seed, seed_everything
 from course_utils.sampling import EpochBatches
 from course_utils.schedules import warmup_cosine
 from course_utils.training_loop import Trainer
+from course_utils.windows import windows
 from tests.conftest import make_tiny_model
 
 
@@ -103,8 +104,9 @@ def test_epochs_and_steps_are_totals_and_whichever_comes_first_ends_the_run(num_
 def test_fit_needs_an_end():
     with pytest.raises(ValueError, match="num_epochs=..., num_steps=..., or both"):
         make_trainer().fit(make_loader())
-    with pytest.raises(ValueError, match="accumulate needs 1 or more .* got 0"):
-        make_trainer(accumulate=0)
+    for how in ({"accumulate": 0}, {"max_skips": 0}):
+        with pytest.raises(ValueError, match="accumulate and max_skips need 1 or more, got .*0"):
+            make_trainer(**how)
 
 
 def test_an_epochs_last_window_holds_what_is_left():
@@ -215,7 +217,8 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_bits(tmp_path, stop, accumul
     assert torch.equal(weights(second), weights(whole))
     assert rows(first.history + second.history) == rows(whole.history)
     assert first.val_history + second.val_history == whole.val_history
-    assert second.best == whole.best and second.step == whole.step
+    assert second.best.metric == whole.best.metric and second.step == whole.step
+    assert all(torch.equal(tensor, whole.best.model[name]) for name, tensor in second.best.model.items())
 
 
 def test_steps_and_fit_are_the_same_run_and_can_take_turns():
@@ -285,24 +288,86 @@ def test_an_epoch_that_is_owed_keeps_its_number_under_a_fresh_loader():
 def test_the_best_metric_survives_a_resume_and_is_not_overwritten_by_a_worse_one():
     first = run(num_epochs=1, val_loader=make_loader(10))
     state = first.state_dict()
-    state["best"] = {"accuracy": 1.0, "loss": 0.0, "step": 3}
+    state["best"]["metric"] = {"accuracy": 1.0, "loss": 0.0, "step": 3}
     second = make_trainer()
     second.load_state_dict(state)
     second.fit(make_loader(), num_epochs=2, val_loader=make_loader(10))
-    assert second.best == state["best"]
+    assert second.best.metric == state["best"]["metric"]
+    assert torch.equal(second.best.model["0.weight"], state["best"]["model"]["0.weight"])
 
 
-def test_best_goes_by_accuracy_and_by_loss_where_there_is_none():
-    trainer = make_trainer()
-    for step, (loss, accuracy) in enumerate([(3.0, 0.5), (1.0, 0.4), (2.0, 0.6)]):
-        trainer.step = step
-        trainer._keep_best(training_loop.Evaluation(loss, accuracy, None, 10))
-    assert trainer.best["step"] == 2
-    trainer = make_trainer()
-    for step, loss in enumerate([3.0, 1.0, 2.0]):
-        trainer.step = step
-        trainer._keep_best(training_loop.Evaluation(loss, None, None, 10))
-    assert trainer.best["step"] == 1
+def test_the_best_model_is_the_one_that_was_validated_and_training_on_leaves_it():
+    trainer, kept = make_trainer(total_steps=200), {}
+    updates = trainer.steps(make_loader(), num_epochs=9, val_loader=make_loader(10))
+    for row in updates:
+        kept[row["step"]] = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+    best = max(trainer.val_history, key=lambda row: row["accuracy"])  # the first of the largest
+    assert trainer.best.metric == {name: best[name] for name in ("accuracy", "loss", "step")}
+    assert best["step"] < trainer.step
+    assert all(torch.equal(tensor, kept[best["step"]][name]) for name, tensor in trainer.best.model.items())
+    trainer.model.load_state_dict(trainer.best.model)
+    assert evaluate(trainer.model, make_loader(10), F.cross_entropy).accuracy == best["accuracy"]
+    assert run(num_epochs=1, val_loader=make_loader(10), keep_best=False).best.model is None
+
+
+# --- early stop
+
+
+class Still:
+    """In the place of `evaluate`: accuracies out of a table."""
+
+    def __init__(self, *accuracies):
+        self.rest = list(accuracies)
+
+    def __call__(self, model, loader, loss_fn, **how):
+        return training_loop.Evaluation(1.0, self.rest.pop(0), None, 10)
+
+
+def test_a_run_without_progress_stops_after_patience_validations(monkeypatch):
+    monkeypatch.setattr(training_loop, "evaluate", Still(0.5, 0.6, 0.6, 0.5))
+    trainer, loader = make_trainer(patience=2, total_steps=200), make_loader()
+    trainer.fit(loader, num_epochs=20, val_loader=loader)
+    assert trainer.stopped_by == "patience" and trainer.step == 24 and trainer.best.metric["step"] == 12
+    trainer.fit(loader, num_epochs=20, val_loader=loader)  # it stays stopped
+    assert trainer.step == 24 and trainer.stopped_by == "patience"
+    assert list(trainer.steps(loader, num_epochs=20, val_loader=loader)) == []
+    trainer.best.patience = 3
+    monkeypatch.setattr(training_loop, "evaluate", Still(0.5))
+    assert trainer.fit(loader, num_epochs=20, val_loader=loader).step == 30
+
+
+@pytest.mark.parametrize("stop", [5, 6, 14, 18, 20, 23])
+def test_a_resumed_run_stops_early_at_the_same_step(monkeypatch, tmp_path, stop):
+    table = [0.5, 0.55, 0.58, 0.99]  # each step is small: the best moves, the patience runs out
+    how = {"patience": 2, "min_delta": 0.1, "total_steps": 200}
+    monkeypatch.setattr(training_loop, "evaluate", Still(*table))
+    first = run(num_steps=stop, val_loader=make_loader(), **how)
+    second = make_trainer(**how)
+    second.load_state_dict(saved_and_loaded(first.state_dict(), tmp_path / "state.pt"))
+    second.fit(make_loader(), num_epochs=20, val_loader=make_loader())
+    assert second.step == 18 and second.stopped_by == "patience" and second.best.metric["step"] == 18
+
+
+def test_min_delta_reaches_the_best_and_patience_needs_a_validation(monkeypatch):
+    monkeypatch.setattr(training_loop, "evaluate", Still(0.5, 0.55))
+    trainer = run(num_epochs=9, val_loader=make_loader(), patience=1, min_delta=0.1)
+    assert trainer.step == 12 and trainer.best.metric["step"] == 12
+    with pytest.raises(ValueError, match="patience=1 counts validations: fit needs val_loader"):
+        make_trainer(patience=1).fit(make_loader(), num_epochs=1)
+
+
+def test_an_epoch_in_which_every_update_was_skipped_has_no_train_loss():
+    inputs, targets = make_data(8).tensors
+    nothing, whole = (inputs, targets * 0 - 100), (inputs, targets)
+    epochs = iter([[whole], [nothing], [whole]])
+
+    class Changing:
+        def __iter__(self):
+            return iter(next(epochs))
+
+    trainer = run(num_epochs=3, loader=Changing(), val_loader=[whole])
+    losses = [row["train_loss"] for row in trainer.val_history]
+    assert losses[1] is None and losses[0] > 0 < losses[2]
 
 
 def test_the_running_mean_of_an_epoch_survives_a_resume():
@@ -328,6 +393,56 @@ def test_a_state_does_not_change_while_training_goes_on_and_loading_copies_it():
     other.fit(make_loader(), num_steps=8)
     assert str(state) == str(again)
     assert torch.equal(weights(other), weights(trainer))
+
+
+class Shadow:
+    """A moving average with a counter: what an `ema` is to the trainer."""
+
+    def __init__(self, model):
+        self.average, self.num_updates = [param.detach().clone() for param in model.parameters()], 0
+
+    def update(self, model):
+        self.num_updates += 1
+        for mine, param in zip(self.average, model.parameters(), strict=True):
+            mine.lerp_(param.detach(), 0.3)
+
+    def state_dict(self):
+        return {"average": self.average, "num_updates": self.num_updates}
+
+    def load_state_dict(self, state):
+        self.average, self.num_updates = state["average"], state["num_updates"]
+
+
+def test_scaler_and_average_are_part_of_the_state(tmp_path):
+    def make():
+        trainer = make_trainer(scaler=torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=3))
+        trainer.ema = Shadow(trainer.model)
+        return trainer
+
+    whole, first, second = make().fit(make_loader(), num_steps=11), make().fit(make_loader(), num_steps=4), make()
+    second.load_state_dict(saved_and_loaded(first.state_dict(), tmp_path / "state.pt"))
+    second.fit(make_loader(), num_steps=11)
+    assert second.scaler.state_dict() == whole.scaler.state_dict() and whole.scaler.get_scale() == 2.0**13
+    assert second.ema.num_updates == 11 and torch.equal(weights(second), weights(whole))
+    assert all(torch.equal(a, b) for a, b in zip(second.ema.average, whole.ema.average, strict=True))
+
+
+STATE = """
+    model parameters optimizer optimizer_order scheduler plan scaler ema seed step mean best environment loader
+    epoch_end_due
+"""
+
+
+def test_a_state_holds_all_that_the_contract_lists():
+    state = run(num_steps=7, val_loader=make_loader(10)).state_dict()
+    assert state.keys() == set(STATE.split())
+    assert state["plan"] == {
+        "class": "LambdaLR",
+        "factors": [{"name": "warmup_cosine", "args": [], "kwargs": {"warmup_steps": 2, "total_steps": 40}}],
+    }
+    assert (state["step"], state["seed"], state["mean"]["count"], state["epoch_end_due"]) == (7, 1, 4, False)
+    assert (state["loader"]["epoch"], state["loader"]["offset"], state["best"]["metric"]["step"]) == (1, 4, 6)
+    assert state["parameters"][0] == ("0.weight", (4, 4)) and "torch" in state["environment"]
 
 
 def test_the_state_has_the_models_own_names_and_no_history():
@@ -516,18 +631,27 @@ def test_a_skipped_window_moves_the_data_but_no_step_schedule_average_or_history
     trainer.loss_fn, bad = loss_fn, True
     trainer._how["count_fn"] = lambda targets: int((targets >= 0).sum())
     loader = ResumableLoader(TensorDataset(inputs, targets if why == "overflow" else targets * 0 - 100), batch_size=4)
-    windows = trainer._windows(loader)
+    found = windows(loader, 1)
     for _ in range(2):
-        window, keys, _ = next(windows)
+        window, keys, _ = next(found)
         assert trainer._update(window, keys).skipped == why
     assert (trainer.step, trainer.ema.calls, trainer.history, trainer.scheduler.last_epoch) == (0, 0, [], 0)
     assert loader.state_dict()["offset"] == 8
 
 
-def test_a_run_in_which_every_window_is_skipped_ends_with_an_error():
+@pytest.mark.parametrize("how, skips", [({}, 100), ({"max_skips": 1}, 1), ({"max_skips": 7}, 7)])
+def test_a_run_in_which_every_window_is_skipped_ends_with_an_error(how, skips):
     inputs, targets = make_data().tensors
-    with pytest.raises(NonFiniteError, match=r"100 updates in a row were skipped \(no targets\) at step 0"):
-        run(num_steps=1, loader=[(inputs, targets * 0 - 100)])
+    with pytest.raises(NonFiniteError, match=rf"{skips} updates in a row were skipped \(no targets\) at step 0"):
+        run(num_steps=1, loader=[(inputs, targets * 0 - 100)], **how)
+
+
+def test_only_skips_in_a_row_count():
+    inputs, targets = make_data(8).tensors
+    nothing, whole = (inputs, targets * 0 - 100), (inputs, targets)
+    assert run(num_epochs=5, loader=[nothing, nothing, whole, nothing], max_skips=4).step == 5
+    with pytest.raises(NonFiniteError, match="3 updates in a row .* at step 1"):
+        run(num_epochs=5, loader=[nothing, nothing, whole, nothing], max_skips=3)
 
 
 def test_skipped_windows_at_an_epochs_end_do_not_lose_its_end():
@@ -548,8 +672,25 @@ def test_a_signal_stops_at_the_next_step_boundary_and_fit_goes_on(number):
     with pytest.warns(UserWarning, match=f"{number.name}: stopped after step 4"):
         trainer.fit(loader, num_epochs=2)
     assert trainer.step == 4 and trainer.stopped_by == number.name
+    assert len(trainer.history) == 4 and trainer.state_dict()["step"] == 4  # all is usable
     trainer.fit(loader, num_epochs=2)
     assert trainer.stopped_by is None and torch.equal(weights(trainer), weights(whole))
+
+
+def test_a_signal_during_a_validation_stops_before_the_next_epoch(monkeypatch):
+    def interrupted(*args, **how):
+        signal.raise_signal(signal.SIGTERM)
+        return evaluate(*args, **how)
+
+    whole, loader = run(num_epochs=2, val_loader=make_loader(10)), make_loader()
+    monkeypatch.setattr(training_loop, "evaluate", interrupted)
+    trainer = make_trainer()
+    with pytest.warns(UserWarning, match="SIGTERM: stopped after step 6"):
+        trainer.fit(loader, num_epochs=2, val_loader=make_loader(10))
+    assert trainer.step == 6 and len(trainer.val_history) == 1
+    monkeypatch.undo()
+    trainer.fit(loader, num_epochs=2, val_loader=make_loader(10))
+    assert torch.equal(weights(trainer), weights(whole)) and trainer.val_history == whole.val_history
 
 
 def test_a_second_ctrl_c_stops_at_once_and_leaves_the_generators():
@@ -577,7 +718,8 @@ def test_what_is_not_finite_stops_the_run_with_weights_as_they_were():
 
 def test_the_bar_counts_updates_and_changes_nothing(capsys):
     trainer = run(num_epochs=2, accumulate=4, progress=True)
-    assert "4/4" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "4/4" in shown and all(f"{name}=" in shown for name in ("loss", "lr", "norm", "wait"))
     assert torch.equal(weights(trainer), weights(run(num_epochs=2, accumulate=4)))
 
 
