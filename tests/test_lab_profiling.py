@@ -78,6 +78,11 @@ def test_all_four_verdicts_occur_and_the_naive_reading_misleads_where_the_lesson
     assert bound.turn_ms == pytest.approx(bound.load_ms, rel=0.1)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_the_stored_start_is_the_first_wait_that_the_strip_shows(name):
+    assert STORED[name].times.startup_ms == pytest.approx(STORED[name].waits[0], abs=0.01)
+
+
 def test_the_naive_number_is_the_mean_of_the_first_batches_with_the_start():
     log = Log(LoopTimes(10, 20, 10, load_ms=5, startup_ms=105, num_workers=1, num_batches=1000), (1.0,), (1.0,))
     assert log.naive_ms == pytest.approx((105 + 19 * 5) / 20)
@@ -277,16 +282,32 @@ def test_a_wrong_name_is_told_with_the_tools_verdict_parts_and_advice_and_cannot
     assert "\u2717 Not so." in shown and f"The tool: <b>{HANDOVER}</b>" in shown and 'class="part"' in shown
     assert all(sentence in shown for sentence in STORED["dear hand-over"].diagnosis.advice)
     button(lab, "Hand-over-bound").click()
-    assert "has told pipeline" in lab.note.value and lab.result.named[letter] == DATA and lab.result.score == 0
+    assert f"The tool has told pipeline {letter} already: your name for it stays." in lab.figure.value
+    assert lab.error is None and lab.result.named[letter] == DATA and lab.result.score == 0
+    lab.letter.value = next(other for other in LETTERS if other != letter)
+    assert "already" not in lab.figure.value
+
+
+def test_after_a_wrong_name_it_is_said_how_the_goal_can_be_reached_and_reset_opens_it_again():
+    lab = bottleneck_lab(stored=True)
+    assert "named wrong" not in lab.status.value
+    letter, name = next((letter, name) for letter, name in lab.result.letters.items() if CASES[name].verdict != DATA)
+    play(lab, letter, DATA)
+    assert "0 of 1 \u00b7 not asked about yet: 4 \u00b7 one was named wrong: for the goal Reset" in lab.status.value
+    button(lab, "Reset").click()
+    assert "named wrong" not in lab.status.value
+    play(lab, letter, CASES[name].verdict)
+    assert "1 of 1 \u00b7 not asked about yet: 4<" in lab.status.value
 
 
 def test_the_tool_is_not_asked_before_a_name_is_given_and_the_name_may_change_until_then():
     lab = bottleneck_lab(stored=True)
     lab.go.click()
-    assert "Name the bottleneck of pipeline A first." in lab.told.value and lab.run.state == "ready"
+    assert "Name the bottleneck of pipeline A first." in lab.figure.value and lab.run.state == "ready"
+    assert lab.told.value == "" and not lab.result.found
     button(lab, "Data-bound").click()
     button(lab, "Compute-bound").click()
-    assert "You say: <b>compute-bound</b>" in lab.figure.value
+    assert "You say: <b>compute-bound</b>" in lab.figure.value and "first." not in lab.figure.value
     ask(lab)
     assert lab.result.found["A"].verdict == CASES[lab.result.letters["A"]].verdict and lab.told.value == ""
 
@@ -437,15 +458,22 @@ def test_the_stills_title_is_true():
     assert all(share < 0.2 for name, share in waits.items() if name in ("a slow step", "short epochs"))
 
 
-def test_without_ipywidgets_the_still_twin_stands_alone_and_the_tool_can_be_asked():
+def test_without_ipywidgets_the_still_twins_of_both_measuring_labs_stand_alone_and_they_still_compute():
     code = (
         "import sys; sys.modules['ipywidgets'] = None\n"
         "from course_utils.labs.profiling import bottleneck_lab\n"
         "lab = bottleneck_lab(stored=True); lab._ipython_display_(); lab.name_it('data-bound'); lab.measure()\n"
         "lab.run._thread.join(20); lab.refresh()\n"
         "assert lab.box is None and list(lab.result.found) == ['A'], lab.result\n"
-        "lab.close()"
+        "from course_utils.labs.loaders import pipeline_lab\n"
+        "lab = pipeline_lab(); lab._ipython_display_(); lab.parts['num_workers'].value = 3; lab.refresh()\n"
+        "assert lab.box is None and lab.result.solved == ('photos from a slow disk',), lab.result\n"
+        "lab.parts['load_ms'].value = 0.5; lab.parts['num_workers'].value = 0\n"
+        "lab.run.advance(1); assert lab.run.points[0].num_turns > 0; lab.close()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr == "" and done.stdout.splitlines()[0].startswith("[live experiment profiling: controls")
-    assert done.stdout.splitlines()[1].startswith("[figure] The mean turn of five loops")
+    shown = [line for line in done.stdout.splitlines() if line.startswith("[")]
+    assert [line.split(":")[0] for line in shown[::2]] == ["[live experiment profiling", "[live experiment loaders"]
+    assert shown[1].startswith("[figure] The mean turn of five loops")
+    assert shown[3].startswith("[figure] A model, not a measurement: what 2 workers")

@@ -13,12 +13,13 @@ from course_utils import figures
 from course_utils.labs.knobs import choice, number
 from course_utils.labs.loaders_drawing import height_for, timeline_svg
 from course_utils.labs.loaders_pipelines import (
-    MOST_LOST,
+    MOST_LONGER,
     MOST_PREFETCH,
     MOST_WORKERS,
     PRESETS,
     View,
     look,
+    preset_of,
     verdict,
     words,
 )
@@ -100,12 +101,12 @@ class PipelineLab(MeasuringBench):
         first = next(iter(PRESETS))
         self.preset = choice("Pipeline", [*PRESETS, OWN], first)
         self.parts = _knobs()
-        self._shown, self._solved, self._denied = first, (), None
+        self._shown, self._solved, self._denied, self._tried = first, (), None, {}
         self._measured = Costs(30, 10)
         self._set(first)
         goal = (
-            f"in all {len(PRESETS)} pipelines the step waits less than {MOST_LOST:.0%} of the time with the fewest "
-            "workers, or you say rightly that no number of workers does it"
+            f"in all {len(PRESETS)} pipelines a turn is at most {MOST_LONGER:.0%} longer than the step alone, with the "
+            "fewest workers (prefetch_factor is yours to choose), or you say rightly that no number of workers does it"
         )
         super().__init__(
             "loaders",
@@ -133,13 +134,14 @@ class PipelineLab(MeasuringBench):
             self._set(self.preset.value)
         costs, cores = self.costs(), self.parts["cores"].value
         setting = costs, cores
-        view = look(costs, cores, solved=self._solved, denied=self._denied == setting)
+        tried = self._tried.get(preset_of(costs, cores), frozenset())
+        view = look(costs, cores, solved=self._solved, denied=self._denied == setting, tried=tried)
         self._shown = self.preset.value = view.preset or OWN
-        self._solved = view.solved
+        self._solved, self._tried[view.preset] = view.solved, view.tried
         return view
 
     def _set(self, name: str) -> None:
-        """Turn every knob to a pipeline, without workers."""
+        """Turn every knob to a pipeline as it begins."""
         costs, cores, _ = PRESETS[name]
         for part, value in {**vars(costs), "cores": cores}.items():
             if part in self.parts:
@@ -155,7 +157,7 @@ class PipelineLab(MeasuringBench):
         return MeasuredLoop(self._measured, seconds=SECONDS)
 
     def _forget(self) -> None:
-        self._solved, self._denied, self._shown = (), None, next(iter(PRESETS))
+        self._solved, self._denied, self._shown, self._tried = (), None, next(iter(PRESETS)), {}
 
 
 def _knobs() -> dict[str, Any]:

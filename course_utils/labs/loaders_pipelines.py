@@ -13,12 +13,13 @@ from course_utils.pipeline_timeline import Timeline
 from course_utils.synthetic_pipeline import Costs
 from course_utils.worker_choice import workers
 
-MOST_LOST, MOST_WORKERS, MOST_PREFETCH = 0.05, 8, 8
+MOST_LONGER, MOST_WORKERS, MOST_PREFETCH = 0.05, 8, 8
+TRIED_FIRST = 2  # numbers of workers above 0, before "no number does it" is judged
 NUM_BATCHES = 24  # in the picture
 
 
 class Preset(NamedTuple):
-    """A pipeline to be solved: its costs and cores, and what is to be learned from it once it is."""
+    """A pipeline to be solved: its costs, cores and first workers, and what is to be learned once it is."""
 
     costs: Costs
     cores: int
@@ -45,7 +46,7 @@ PRESETS = {
         "prefetch_factor does what three more workers do.",
     ),
     "arrays in memory": Preset(
-        Costs(0.5, 12, handover_ms=3),
+        Costs(0.5, 12, num_workers=2, handover_ms=3),
         2,
         "Hand-over-bound with any worker: taking a batch over costs more than making it. 0 workers is the answer.",
     ),
@@ -70,6 +71,7 @@ class View(NamedTuple):
     preset : the name of the pipeline that it is, but for workers and prefetch_factor; None for one of the reader's
     solved : names of the pipelines solved until now, in order
     denied : whether the reader said of this pipeline that no number of workers does it
+    tried  : numbers of workers that this pipeline was seen with
     """
 
     costs: Costs
@@ -78,21 +80,32 @@ class View(NamedTuple):
     preset: str | None
     solved: tuple[str, ...] = ()
     denied: bool = False
+    tried: frozenset[int] = frozenset()
 
     @property
-    def lost(self) -> float:
-        """The part of a turn that is not the step at its own speed: waiting, and a step slowed by workers."""
-        return lost_share(self.timeline, self.costs.step_ms)
+    def longer(self) -> float:
+        """By how much a turn is longer than the step alone, 0 for not at all: waiting, and a step that is slowed."""
+        return longer_by(self.timeline, self.costs.step_ms)
+
+    @property
+    def enough(self) -> bool:
+        """Whether that is 5 % at most."""
+        return self.longer <= MOST_LONGER
+
+    @property
+    def too_early(self) -> bool:
+        """Whether a pipeline is denied that was hardly tried: a guess is no answer."""
+        return self.denied and self.preset is not None and len(self.tried - {0}) < TRIED_FIRST
 
 
-def lost_share(timeline: Timeline, step_ms: float) -> float:
-    """What of a turn is more than the step alone, 0 to 1."""
-    return max(0.0, 1 - step_ms / timeline.turn_ms)
+def longer_by(timeline: Timeline, step_ms: float) -> float:
+    """A turn beside the step alone: 0.5 is half as long again."""
+    return round(max(0.0, timeline.turn_ms / step_ms - 1), 9)
 
 
 @lru_cache(maxsize=500)
 def fewest(costs: Costs, cores: int) -> dict[int, int] | None:
-    """prefetch_factor -> the fewest workers with which less than 5 % of a turn is lost; None where none does it.
+    """prefetch_factor -> the fewest workers with which a turn is 5 % longer at most; None where none does it.
 
     costs : of which workers and prefetch_factor do not count
     """
@@ -100,7 +113,7 @@ def fewest(costs: Costs, cores: int) -> dict[int, int] | None:
     for prefetch in range(1, MOST_PREFETCH + 1):
         for number in range(MOST_WORKERS + 1):
             setting = replace(costs, num_workers=number, prefetch_factor=prefetch)
-            if lost_share(setting.predicted(cores, num_batches=1), costs.step_ms) < MOST_LOST:
+            if longer_by(setting.predicted(cores, num_batches=1), costs.step_ms) <= MOST_LONGER:
                 found[prefetch] = number
                 break
     return found or None
@@ -116,14 +129,22 @@ def preset_of(costs: Costs, cores: int) -> str | None:
 
 
 def does_it(view: View) -> bool:
-    """Less than 5 % of a turn is lost, and no other prefetch_factor would need fewer workers."""
-    return view.lost < MOST_LOST and view.costs.num_workers == min(fewest(view.costs, view.cores).values())
+    """A turn is short enough, and no other prefetch_factor would need fewer workers."""
+    return view.enough and view.costs.num_workers == min(fewest(view.costs, view.cores).values())
 
 
-def look(costs: Costs, cores: int, *, solved: tuple[str, ...] = (), denied: bool = False) -> View:
+def look(
+    costs: Costs,
+    cores: int,
+    *,
+    solved: tuple[str, ...] = (),
+    denied: bool = False,
+    tried: frozenset[int] = frozenset(),
+) -> View:
     """The setting on its timeline; where it solves its pipeline, that one is added to `solved`."""
-    view = View(costs, cores, costs.predicted(cores, num_batches=NUM_BATCHES), preset_of(costs, cores), solved, denied)
-    right = fewest(costs, cores) is None if denied else does_it(view)
+    line, preset = costs.predicted(cores, num_batches=NUM_BATCHES), preset_of(costs, cores)
+    view = View(costs, cores, line, preset, solved, denied, tried | {costs.num_workers})
+    right = not view.too_early and fewest(costs, cores) is None if denied else does_it(view)
     if right and view.preset is not None and view.preset not in solved:
         return view._replace(solved=(*solved, view.preset))
     return view
@@ -149,6 +170,8 @@ def verdict(view: View) -> str:
 
 
 def _denied(view: View) -> str:
+    if view.too_early:
+        return f"\u25cb Look at {TRIED_FIRST} numbers of workers above 0 first, then say so."
     if fewest(view.costs, view.cores) is None:
         return "\u2713 Right: no number of workers does it, with no prefetch_factor."
     return "\u25cb Some number of workers does it here."
@@ -156,16 +179,22 @@ def _denied(view: View) -> str:
 
 def _judged(view: View) -> str:
     line, number = view.timeline, view.costs.num_workers
-    if line.wait_share >= MOST_LOST:
-        return f"\u25cb The step waits {line.wait_share:.0%} of the time."
-    if view.lost >= MOST_LOST:
-        return (
-            f"\u25cb The step hardly waits, and nothing is won: it takes {line.step_ms:.3g} ms instead of "
-            f"{view.costs.step_ms:g}, because {workers(number)} compute on its cores."
-        )
+    if not view.enough:
+        return f"\u25cb A turn is {view.longer:.0%} longer than the step alone: {_why(view)}."
     least = fewest(view.costs, view.cores)
     if number > least[view.costs.prefetch_factor]:
         return f"\u25cb The step waits {line.wait_share:.0%} of the time, but fewer workers do it too."
     if number > min(least.values()):
         return f"\u25cb The fewest with this prefetch_factor; with another one fewer workers than {number} do it."
     return f"\u2713 The step waits {line.wait_share:.0%} of the time, with the fewest workers: {number}."
+
+
+def _why(view: View) -> str:
+    line, number = view.timeline, view.costs.num_workers
+    waits = f"the step waits {line.wait_share:.0%} of the time"
+    if line.step_ms <= 1.01 * view.costs.step_ms:
+        return waits
+    return (
+        f"{waits}, and it takes {line.step_ms:.3g} ms instead of {view.costs.step_ms:g}, because {workers(number)} "
+        f"compute{'s' * (number == 1)} on its cores"
+    )

@@ -30,6 +30,7 @@ class View(NamedTuple):
     named   : letter -> the verdict that the reader gave
     found   : letter -> what the tool said of it
     alone   : letters whose parts the reader asked for
+    notice  : what the last button could not do
     """
 
     letters: dict[str, str]
@@ -37,6 +38,7 @@ class View(NamedTuple):
     named: dict[str, str]
     found: dict[str, Diagnosis]
     alone: frozenset[str]
+    notice: str = ""
 
     @property
     def case(self) -> Case:
@@ -61,7 +63,10 @@ def reached(view: View) -> bool:
 def words(view: View) -> str:
     """The score in one line."""
     left = len(LETTERS) - len(view.found)
-    return f"named right before the tool did: {view.score} of {len(view.found)} \u00b7 not asked about yet: {left}"
+    again = " \u00b7 one was named wrong: for the goal Reset, or another order" if view.score < len(view.found) else ""
+    return (
+        f"named right before the tool did: {view.score} of {len(view.found)} \u00b7 not asked about yet: {left}{again}"
+    )
 
 
 def picture_of(view: View) -> str:
@@ -71,9 +76,15 @@ def picture_of(view: View) -> str:
     head = (
         f"<div class='pipeline-head'><b>Pipeline {view.letter}</b>: {escape(batches)}. {escape(said(view.log))}.</div>"
     )
+    alone = _alone(view.log) if view.letter in view.alone else ""
+    return head + strip_svg(view.log) + alone + _named(view) + _told(view)
+
+
+def _named(view: View) -> str:
+    """The reader's name, and what the last button could not do; a line that is always there, so nothing moves."""
     named = view.named.get(view.letter)
-    answer = f"<div class='pipeline-named'>You say: <b>{escape(named)}</b></div>" if named else ""
-    return head + strip_svg(view.log) + (_alone(view.log) if view.letter in view.alone else "") + answer + _told(view)
+    said_so = f"You say: <b>{escape(named)}</b>" if named else ""
+    return f"<div class='pipeline-named' style='min-height:1.5em'>{said_so} {escape(view.notice)}</div>"
 
 
 def _alone(log: Log) -> str:
@@ -145,7 +156,7 @@ class BottleneckLab(MeasuringBench):
         self.letter = choice("Pipeline", list(LETTERS), LETTERS[0])
         self.seed = choice("Order (seed)", [0, 1, 2, 3, 4], 0)
         self.times = choice("The tool's times", [HERE, KEPT], KEPT if stored else HERE)
-        self._seed, self._asked, self._warning = 0, LETTERS[0], ""
+        self._seed, self._asked, self._notice = 0, LETTERS[0], ""
         self._forget()
         names = [
             (f"{verdict.capitalize()}", "tag", f"Say that this pipeline is {verdict}", verdict) for verdict in VERDICTS
@@ -154,7 +165,7 @@ class BottleneckLab(MeasuringBench):
             "profiling",
             self._look,
             measure=self._start,
-            tell=lambda results, state: self._warning or progress_html(self._asked, results, state),
+            tell=lambda results, state: progress_html(self._asked, results, state),
             words="Ask the tool",
             tooltip="Measure the pipeline in the background and decide; the reader's name comes first",
             say=words,
@@ -183,15 +194,17 @@ class BottleneckLab(MeasuringBench):
             self._seed = self.seed.value
             self.run.reset()  # what is being measured has another letter now
             self._forget()
+        notice, self._notice = self._notice, ""
         letters = order(self._seed)
-        return View(letters, self.letter.value, dict(self._named), dict(self._found), self._alone)
+        return View(letters, self.letter.value, dict(self._named), dict(self._found), self._alone, notice)
 
     def name_it(self, verdict: str) -> None:
-        """Say what holds up the pipeline in view; ValueError once the tool was asked about it."""
-        if self.letter.value in self._found:
-            raise ValueError(f"the tool has told pipeline {self.letter.value} already: name another, or Reset")
-        self._named[self.letter.value] = verdict
-        self._warning = ""
+        """Say what holds up the pipeline in view; once the tool has told it, its name stays."""
+        letter = self.letter.value
+        if letter in self._found:
+            self._notice = f"The tool has told pipeline {letter} already: your name for it stays."
+        else:
+            self._named[letter] = verdict
 
     def show_alone(self) -> None:
         """Show loader and step of the pipeline in view, each timed alone."""
@@ -199,12 +212,10 @@ class BottleneckLab(MeasuringBench):
 
     def measure(self) -> None:
         """Ask the tool about the pipeline in view; the reader's name comes first."""
-        letter = self.letter.value
-        self._warning = "" if letter in self._named else f"<div>Name the bottleneck of pipeline {letter} first.</div>"
-        if self._warning:
-            self._on_change()
-        else:
-            super().measure()
+        if self.letter.value in self._named:
+            return super().measure()
+        self._notice = f"Name the bottleneck of pipeline {self.letter.value} first."
+        self.refresh()
 
     def _start(self) -> Iterator:
         self._asked, name = self.letter.value, order(self._seed)[self.letter.value]

@@ -2,9 +2,7 @@
 
 import re
 
-from tests.browser.lab_page import write_notebook
-
-CELLS = {"setup": "from course_utils.labs.loaders import pipeline_lab", "live": "pipeline_lab()"}
+CHAPTER = "notebooks/04_loaders.ipynb"
 
 
 def press(lab, label, key, times):
@@ -15,20 +13,18 @@ def press(lab, label, key, times):
         lab.page.keyboard.press(key)
 
 
-def test_the_fewest_workers_are_found_none_is_said_rightly_and_the_loop_is_measured_here(
-    lab_page, lab_server, screenshot
-):
+def test_the_fewest_workers_are_found_none_is_said_rightly_and_the_loop_is_measured_here(lab_page, screenshot):
     from playwright.sync_api import expect
 
-    lab = lab_page(write_notebook(lab_server[2], "loaders.ipynb", CELLS))
-    assert lab.run_cells("setup", "live") == 2
+    lab = lab_page(CHAPTER)
+    assert lab.run_cells("setup", "live") == 3
     status, told = lab.outputs.locator(".live-status"), lab.outputs.locator(".pipeline-verdict")
     picture = lab.outputs.locator("svg[role=img]")
     expect(status).to_have_text(re.compile(r"^the step waits 75\.0% of the time"))
     expect(picture).to_have_attribute("aria-label", re.compile("^Timeline of the trainer alone"))
 
     press(lab, "Workers", "ArrowRight", 2)
-    expect(told).to_have_text("\u25cb The step waits 33% of the time.")
+    expect(told).to_have_text("\u25cb A turn is 50% longer than the step alone: the step waits 33% of the time.")
     expect(picture).to_have_attribute("aria-label", re.compile("^Timeline of 2 workers and the trainer"))
     lab.button("Measure here").click()
     expect(lab.button("Stop")).to_be_enabled()
@@ -40,9 +36,11 @@ def test_the_fewest_workers_are_found_none_is_said_rightly_and_the_loop_is_measu
     expect(lab.outputs.locator(".pipeline-score")).to_contain_text("Solved 1 of 6")
 
     lab.outputs.get_by_label("Pipeline").select_option("two cores, both compute")
-    expect(told).to_have_text("\u25cb The step waits 75% of the time.")
+    expect(told).to_have_text(re.compile("^\u25cb A turn is 300% longer"))
+    lab.button("No number of workers does it").click()
+    expect(told).to_have_text(re.compile("^\u25cb Look at 2 numbers of workers"))
     press(lab, "Workers", "ArrowRight", 4)
-    expect(told).to_have_text(re.compile("nothing is won"))
+    expect(told).to_have_text(re.compile("it takes 20 ms instead of 10"))
     lab.button("No number of workers does it").click()
     expect(told).to_have_text(re.compile("^\u2713 Right"))
     expect(lab.outputs.locator(".pipeline-score")).to_contain_text("Solved 2 of 6")

@@ -3,16 +3,15 @@
 import re
 
 from course_utils.labs.profiling_pipelines import CASES, order
-from tests.browser.lab_page import write_notebook
 
-CELLS = {"setup": "from course_utils.labs.profiling import bottleneck_lab", "live": "bottleneck_lab()"}
+CHAPTER = "notebooks/11_profiling.ipynb"
 
 
-def test_all_five_are_named_one_is_measured_here_and_the_goal_is_reached(lab_page, lab_server, screenshot):
+def test_all_five_are_named_one_is_measured_here_and_the_goal_is_reached(lab_page, screenshot):
     from playwright.sync_api import expect
 
-    lab = lab_page(write_notebook(lab_server[2], "profiling.ipynb", CELLS))
-    assert lab.run_cells("setup", "live") == 2
+    lab = lab_page(CHAPTER)
+    assert lab.run_cells("setup", "live") == 3
     status, told = lab.outputs.locator(".live-status"), lab.outputs.locator(".pipeline-told")
     expect(status).to_have_text("named right before the tool did: 0 of 0 · not asked about yet: 5")
     lab.button("Ask the tool").click()
