@@ -17,6 +17,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.checkpoint import checkpoint_sequential
 
+from course_utils.live_bytes import peak_bytes
 from course_utils.speed_limit import times_of
 
 
@@ -95,10 +96,11 @@ class _Checkpointed(nn.Module):
 
 @dataclass(frozen=True)
 class MemoryRow:
-    """One way to run a step: bytes kept for backward, and median milliseconds of forward and backward together."""
+    """One way to run a step: bytes kept for backward; of forward and backward together peak and median milliseconds."""
 
     name: str
     kept_bytes: int
+    peak_bytes: int
     step_ms: float
 
 
@@ -106,16 +108,17 @@ class MemoryTable(tuple[MemoryRow, ...]):
     """Rows of `compare_memory`; prints as a table, shares are of the first row."""
 
     def __str__(self) -> str:
-        width = max(len(row.name) for row in self)
-        lines = [f"{'':{width}}  kept for backward (MiB)   share      ms   share"]
+        width, first = max(len(row.name) for row in self), self[0]
+        lines = [f"{'':{width}}  kept for backward (MiB)   share  peak (MiB)   share      ms   share"]
         for row in self:
-            memory = f"{row.kept_bytes / 2**20:23.3f}  {row.kept_bytes / max(1, self[0].kept_bytes):6.0%}"
-            lines.append(f"{row.name:{width}}  {memory}  {row.step_ms:6.2f}  {row.step_ms / self[0].step_ms:6.0%}")
+            kept = f"{row.kept_bytes / 2**20:23.3f}  {row.kept_bytes / max(1, first.kept_bytes):6.0%}"
+            peak = f"{row.peak_bytes / 2**20:10.3f}  {row.peak_bytes / max(1, first.peak_bytes):6.0%}"
+            lines.append(f"{row.name:{width}}  {kept}  {peak}  {row.step_ms:6.2f}  {row.step_ms / first.step_ms:6.0%}")
         return "\n".join(lines)
 
 
 def compare_memory(ways: dict[str, Callable[[], torch.Tensor]], *, seconds: float = 1.0) -> MemoryTable:
-    """Bytes kept and milliseconds of forward and backward, for several ways to compute one loss.
+    """Bytes kept, the peak and the milliseconds of forward and backward, for several ways to compute one loss.
 
     ways    : name -> forward pass that returns its loss, one number; it runs some times
     seconds : for each way
@@ -124,13 +127,17 @@ def compare_memory(ways: dict[str, Callable[[], torch.Tensor]], *, seconds: floa
     """
     if not ways:
         raise ValueError("compare_memory needs at least one way: {'plain': forward}")
-    return MemoryTable(MemoryRow(name, bytes_for_backward(fn), _step_ms(fn, seconds)) for name, fn in ways.items())
+    return MemoryTable(_row(name, fn, seconds) for name, fn in ways.items())
 
 
-def _step_ms(fn: Callable[[], torch.Tensor], seconds: float) -> float:
+def _row(name: str, fn: Callable[[], torch.Tensor], seconds: float) -> MemoryRow:
+    kept = bytes_for_backward(fn)
     leaves = list(_leaves([fn().grad_fn]))
-    both = times_of(lambda: torch.autograd.grad(fn(), leaves, allow_unused=True), seconds)
-    return max(1e3 * statistics.median(both), 1e-4)
+
+    def both() -> Any:
+        return torch.autograd.grad(fn(), leaves, allow_unused=True)
+
+    return MemoryRow(name, kept, peak_bytes(both), max(1e3 * statistics.median(times_of(both, seconds)), 1e-4))
 
 
 @contextmanager

@@ -89,8 +89,10 @@ class Diagnosis:
         for name, ms in self.parts_ms.items():
             lines.append(f"{name:10} {ms:10.2f}  {ms / self.batch_ms:6.1%}")
         lines += ["", f"{self.verdict}: {self.ms:.3g} ms of {self.batch_ms:.3g} ms, {self.share:.0%}."]
-        lines.append(f"The speed limit of the data side: {self.at_best:.2f} x as fast with every batch there at once.")
-        lines += [f"The speed limit of the step: {self.limit}."] if self.limit else []
+        lines.append(
+            f"With every batch there at once the loop would be {self.at_best:.2f} x as fast: no data side does more."
+        )
+        lines += [f"The step: {self.limit}."] if self.limit else []
         lines += [f"Try: {sentence}" for sentence in self.advice]
         return "\n".join(lines + ([f"Note: {self.caveat}."] if self.caveat else []))
 
@@ -155,14 +157,14 @@ def _check(times: LoopTimes) -> None:
 def _on_data(times: LoopTimes) -> tuple[str, ...]:
     above = times.turn_ms - times.step_ms
     taken = times.turn_ms - times.wait_ms - times.step_ms  # the step is this much slower while workers load
-    cheaper = "make a batch cheaper: keep what is decoded, decode smaller, transform whole batches, read shards."
+    cheaper = "make a batch cheaper: keep what is decoded, store or decode it smaller, transform whole batches."
     if times.num_workers == 0:
         return ("move the loading into workers: tune_workers measures how many.", cheaper)
     if taken > above / 2:
         slow = f"the step is {taken:.3g} ms slower while {_workers(times)} load: they share its cores"
         return (f"{slow}; fewer of them, or fit_threads(num_workers) so that threads and workers fit.", cheaper)
     told = f"the loader alone gives a batch every {times.load_ms:.3g} ms, the step needs one every {times.step_ms:.3g}"
-    return (f"{told}: tune_workers says whether more than {_workers(times)} help.", cheaper)
+    return (f"{told}: tune_workers measures what more than {_workers(times)} would bring.", cheaper)
 
 
 def _on_handover(times: LoopTimes) -> tuple[str, ...]:

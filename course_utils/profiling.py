@@ -1,7 +1,8 @@
 """Where a training step's time and memory go, and what to change.
 
 `diagnose` measures here; it decides in `bottleneck`. It knows a loader and a step, no model. The other tools live in
-modules by subject and are re-exported: `step_timer`, `speed_limit`, `backward_memory`, `step_profile`, `snapshot`.
+modules by subject and are re-exported: `step_timer`, `speed_limit`, `backward_memory`, `live_bytes`, `step_profile`,
+`snapshot`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from course_utils.backward_memory import (
 )
 from course_utils.bottleneck import Diagnosis, LoopTimes, decide
 from course_utils.endless_batches import EndlessBatches, endless, idle_worker
+from course_utils.live_bytes import live_bytes, peak_bytes
 from course_utils.randomness import generators_put_back
 from course_utils.snapshot import Snapshot, first_epoch_snapshot
 from course_utils.speed_limit import SpeedLimit, flops_of, matmul_peak_gflops, speed_limit, times_of
@@ -35,8 +37,8 @@ from course_utils.timer_summary import SectionTimes, TimerSummary
 __all__ = [
     "Diagnosis", "LoopTimes", "MemoryRow", "MemoryTable", "OperationRow", "SavedTensor", "SectionTimes", "Snapshot",
     "SpeedLimit", "StepProfile", "StepTimer", "TimerSummary", "WatchedLoader", "bytes_for_backward", "checkpointed",
-    "compare_memory", "decide", "diagnose", "first_epoch_snapshot", "flops_of", "matmul_peak_gflops", "profile_step",
-    "speed_limit", "tensors_for_backward",
+    "compare_memory", "decide", "diagnose", "first_epoch_snapshot", "flops_of", "live_bytes", "matmul_peak_gflops",
+    "peak_bytes", "profile_step", "speed_limit", "tensors_for_backward",
 ]  # fmt: skip
 
 Step = Callable[[Any], Any]

@@ -87,7 +87,7 @@ def profile_step(step: Callable[[], Any], *, top: int = 8) -> StepProfile:
     step()  # the first one allocates and prepares
     on_gpu = torch.cuda.is_available()
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
-    with _without_its_log(), profile(activities=activities) as found:
+    with without_its_log(), profile(activities=activities) as found:
         step()
         wait_for_device()
     kind = "self_device_time_total" if on_gpu else "self_cpu_time_total"
@@ -96,7 +96,7 @@ def profile_step(step: Callable[[], Any], *, top: int = 8) -> StepProfile:
 
 
 @contextmanager
-def _without_its_log() -> Iterator[None]:
+def without_its_log() -> Iterator[None]:
     """The profiler's lines on stderr are switched off; it reads the variable at its first use in a process."""
     before = os.environ.get(LOG_LEVEL)
     os.environ.setdefault(LOG_LEVEL, "99")

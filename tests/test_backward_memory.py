@@ -148,13 +148,10 @@ def test_the_table_has_bytes_and_times_and_leaves_no_gradient():
     ways = {"plain": lambda: deep(weight + 0).sum(), "4 segments": lambda: checkpointed(deep, 4)(weight + 0).sum()}
     table = compare_memory(ways, seconds=0.01)
     assert [(row.name, row.kept_bytes) for row in table] == [("plain", 5120), ("4 segments", 2240)]
+    assert all(row.peak_bytes > row.kept_bytes for row in table)  # `test_live_bytes` knows by how much
     assert weight.grad is None and all(row.step_ms > 0 for row in table)
     lines = str(table).splitlines()
-    assert lines[1].split()[:3] == ["plain", "0.005", "100%"] and lines[2].split()[:4] == [
-        "4",
-        "segments",
-        "0.002",
-        "44%",
-    ]
+    assert lines[1].split()[:3] == ["plain", "0.005", "100%"] and lines[1].split()[4] == "100%"
+    assert lines[2].split()[:4] == ["4", "segments", "0.002", "44%"]
     with pytest.raises(ValueError, match="at least one way"):
         compare_memory({})
