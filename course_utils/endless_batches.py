@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from course_utils.loaders import ResumableLoader
-from course_utils.worker_pool import as_it_is, endless_batches, no_advice
+from course_utils.worker_pool import as_it_is, can_pin, endless_batches, no_advice
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class _Ready(Dataset):
 def _of_resumable(loader: ResumableLoader) -> EndlessBatches:
     num_workers = loader._pools[0]._num_workers if loader._pools else 0
     own = {name: value for name, value in loader.worker_options.items() if name != "persistent_workers"}
-    own["pin_memory"] = bool(own.get("pin_memory")) and torch.accelerator.is_available()
+    own["pin_memory"] = bool(own.get("pin_memory")) and can_pin()
 
     def start() -> Iterator[Any]:
         return endless_batches(loader.source.endless_feed, num_workers, own)

@@ -38,8 +38,10 @@ def loader_memory_mib(
     dataset_or_batch : a dataset, of which one batch of `batch_size` is made, with its first examples (a
                        `ShardedRecords` says its batch size itself); or a batch, counted as it is
     num_workers      : each holds `prefetch_factor` whole *batches*, not examples; 0 makes nothing ahead
-    pin_memory       : counts a pinned copy of each on top, the most there can be
-    returns          : num_workers * prefetch_factor * (bytes of a batch) / 2**20, twice that with `pin_memory`
+    pin_memory       : with workers, counts one batch more: the one being copied. A batch that is pinned has left shared
+                       memory, so both kinds together hold `num_workers * prefetch_factor`; pinned blocks may be rounded
+                       up, to a power of two bytes
+    returns          : num_workers * prefetch_factor * (bytes of a batch) / 2**20; one batch more with `pin_memory`
     raises           : ValueError for a number below 0, or a batch size that is missing or has no use
     warns            : where they will not fit into /dev/shm, with what would
 
@@ -56,7 +58,7 @@ def loader_memory_mib(
     problem = shared_memory_problem(num_ahead, batch_bytes(batch, shared_only=True), shared_memory_free())
     if problem:
         warnings.warn(problem, stacklevel=2)
-    return num_ahead * each * (2 if pin_memory else 1) / MIB
+    return (num_ahead + (pin_memory and num_ahead > 0)) * each / MIB
 
 
 def _one_batch(given: Any, batch_size: int | None, collate_fn: Callable[[list], Any] | None) -> Any:

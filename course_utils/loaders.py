@@ -25,7 +25,7 @@ from course_utils.sources import MapSource, StreamSource
 from course_utils.streams import ShardedRecords
 from course_utils.tuning import tune_workers
 from course_utils.worker_choice import Tuning, WorkerChoice, WorkerTimes, choose_workers
-from course_utils.worker_pool import WORKER_OPTIONS, WorkerPool
+from course_utils.worker_pool import WORKER_OPTIONS, WorkerPool, can_pin
 
 __all__ = [
     "Interval", "Padded", "ResumableLoader", "Timeline", "Tuning", "WorkerChoice", "WorkerTimes", "choose_workers",
@@ -189,7 +189,7 @@ def _refuse(dataset: Dataset, num_workers: int, options: dict[str, Any]) -> None
 
 def _pools(make_feed: Callable[[], Any], num_workers: int, options: dict[str, Any]) -> list[WorkerPool]:
     """One for iterating and one for whole epochs, so that neither ends the other; none where nothing needs them."""
-    pin_memory = bool(options.get("pin_memory")) and torch.accelerator.is_available()  # else DataLoader warns, in vain
+    pin_memory = bool(options.get("pin_memory")) and can_pin()  # else DataLoader warns, in vain
     if num_workers == 0 and not pin_memory:
         return []
     return [WorkerPool(make_feed, num_workers, options | {"pin_memory": pin_memory}) for _ in range(2)]

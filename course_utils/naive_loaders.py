@@ -8,20 +8,32 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset, default_collate, get_worker_info
 
-from course_utils.randomness import BatchKey, derive_seed, seed_generators
+from course_utils.randomness import BatchKey, derive_seed, isolated_rng, seed_generators
 
 
 def worker_id() -> int:
     """The number of the worker that asks, 0, 1, ...; -1 in the main process."""
     info = get_worker_info()
     return info.id if info else -1
+
+
+def said(call: Callable[[], Any]) -> str:
+    """What a call gives, or its error, as text."""
+    try:
+        return str(call())
+    except Exception as error:
+        traceback.clear_frames(
+            error.__traceback__
+        )  # a plain loader's error and its frames keep each other and the loader
+        return f"{type(error).__name__}: {error}"
 
 
 # --- what is random in an example ---
@@ -82,6 +94,14 @@ class MadeByKey(Dataset):
             seed_generators(derive_seed(key.seed, "example", key.epoch, index, repeat))
             examples.append(self.dataset[index])
         return default_collate(examples)
+
+
+class MadeIsolated(MadeByKey):
+    """The same, and the global generators are put back: a loop that makes its own batches draws on undisturbed."""
+
+    def __getitems__(self, key: BatchKey) -> Any:
+        with isolated_rng():
+            return super().__getitems__(key)
 
 
 class EpochAttribute(Dataset):
@@ -212,7 +232,7 @@ class Misbehaving(Dataset):
         os._exit(9)
 
     def _prints(self) -> None:
-        print("here, worker", worker_id(), flush=True)
+        print("printed in", "the main process" if worker_id() < 0 else f"worker {worker_id()}", flush=True)
 
     def _stops(self) -> None:
         breakpoint()

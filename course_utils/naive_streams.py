@@ -1,4 +1,4 @@
-"""Two streams that are wrong on purpose: chapter 01 runs them with workers, and workers import their classes by name.
+"""Streams that are wrong on purpose: workers of chapters 01 and 04 import their classes by name.
 
 What is right is `course_utils.streams.ShardedRecords`.
 """
@@ -6,6 +6,7 @@ What is right is `course_utils.streams.ShardedRecords`.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import islice
 
 from torch.utils.data import IterableDataset, get_worker_info
@@ -31,3 +32,16 @@ class SharedLines(JsonLines):
         info = get_worker_info()
         share = (info.id, None, info.num_workers) if info else (None,)
         return islice(super().__iter__(), *share)
+
+
+class Stream(IterableDataset):
+    """The numbers 0, 1, ...; each worker reads all of them."""
+
+    def __init__(self, num_examples: int) -> None:
+        self.num_examples = num_examples
+
+    def __repr__(self) -> str:
+        return f"Stream({self.num_examples})"
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.num_examples))

@@ -65,7 +65,8 @@ class Timeline:
         """The figure in a sentence: for `figures.show(timeline.figure(), timeline.words)`."""
         told = f"A model, not a measurement: what {workers(self.num_workers)} and the trainer do over time. "
         told += "Grey bars load a batch, with its number; blue bars are steps"
-        told += "; hatched orange is the trainer's waiting, black a hand-over. " if self.num_workers else ". "
+        told += "; hatched orange is the trainer's waiting" if self.num_workers else ""
+        told += ", black a hand-over. " if any(it.end_ms > it.start_ms for it in self.handovers) else ". "
         told += f"In the steady state a turn takes {self.turn_ms:.3g} ms; {self.wait_share:.0%} of it is waiting"
         return told + (f", a step takes {self.step_ms:.3g} ms." if self.num_workers else ".")
 

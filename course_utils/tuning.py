@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from course_utils.machine import usable_cpus
 from course_utils.randomness import generators_put_back
 from course_utils.worker_choice import MAX_VAIN, NEAR_FLOOR, Tuning, WorkerTimes, choose_workers, why_stop
-from course_utils.worker_pool import WORKER_OPTIONS, endless_batches
+from course_utils.worker_pool import WORKER_OPTIONS, can_pin, endless_batches
 
 Step = Callable[[Any], Any]
 
@@ -53,7 +53,7 @@ def tune_workers(
 
     The floor is the median step on one batch that is there already. Then the loop itself is timed for each number:
     after the start-up, after the batches that were made meanwhile, and in whole rounds of workers, since these
-    deliver in bursts. It ends at a turn within 5 % of the floor, after two numbers that win less than 5 %, or with the
+    deliver in bursts. It ends at a turn within 5 % of the floor, after two numbers that win at most 5 %, or with the
     time. While there is time, numbers within 25 % of the best, and the two that seemed vain, are measured again and
     the lesser time counts: a busy moment only adds. `choose_workers` decides. Only full batches are used, epoch after
     epoch. The generators are put back and every worker is ended, also on an exception or Ctrl-C.
@@ -82,6 +82,11 @@ def _what_to_measure(
     unknown = sorted({*options} - {*WORKER_OPTIONS} | {*options} & {"persistent_workers"})
     if unknown:
         raise TypeError(f"tune_workers takes options of workers, persistent_workers not among them, got {unknown}")
+    if isinstance(dataset, DataLoader):
+        raise TypeError(
+            "tune_workers needs a dataset with batch_size=..., or a ResumableLoader, got a DataLoader: give its "
+            "dataset, batch_size and collate_fn"
+        )
     if isinstance(dataset, ResumableLoader):
         if batch_size is not None or collate_fn is not None:
             raise ValueError("the loader already says what batch_size and collate_fn would say: leave them out")
@@ -89,7 +94,7 @@ def _what_to_measure(
     else:
         loader = ResumableLoader(dataset, batch_size=batch_size, collate_fn=collate_fn)
     options = {name: value for name, value in options.items() if name != "persistent_workers"}
-    options["pin_memory"] = bool(options.get("pin_memory")) and torch.accelerator.is_available()
+    options["pin_memory"] = bool(options.get("pin_memory")) and can_pin()
     return loader.source.endless_feed, options
 
 
@@ -107,7 +112,7 @@ def _measure_all(
     """
     times: dict[int, WorkerTimes] = {}
     twice: set[int] = set()
-    stopped = f"{max_workers} was the largest number asked for"
+    stopped = f"{max_workers} was the largest number to try (max_workers)"
     for num_workers in range(max_workers + 1):
         if times and not time_for(num_workers, times[num_workers - 1]):
             stopped = f"the {seconds:g} seconds would not have lasted for {num_workers}"

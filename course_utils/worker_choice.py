@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-GAIN = 0.05  # more workers must win this share of a turn
+GAIN = 0.05  # a turn this much longer than the shortest is as good: more workers must win more
 NEAR_FLOOR = 0.05  # a turn this close above the step alone has nothing left to win
 COMPUTE_BOUND = 0.10  # a turn this close above the step alone is the step's; above step and hand-over, theirs
 MAX_VAIN = 2  # numbers one after another that may win nothing before measuring ends
@@ -66,7 +67,7 @@ class WorkerChoice:
 
 
 def choose_workers(times: Sequence[WorkerTimes], floor_ms: float) -> WorkerChoice:
-    """The fewest workers that no other measured number beats by 5 % of a turn.
+    """The fewest workers whose turn is at most 5 % longer than the shortest measured.
 
     times    : one entry for each number of workers, in any order
     floor_ms : the step alone, on a batch that is there already: no loader makes a turn shorter
@@ -74,7 +75,7 @@ def choose_workers(times: Sequence[WorkerTimes], floor_ms: float) -> WorkerChoic
     """
     rows = _checked(times, floor_ms)
     best = min(row.turn_ms for row in rows)
-    chosen = next(row for row in rows if best > row.turn_ms * (1 - GAIN) or row.turn_ms == best)
+    chosen = next(row for row in rows if row.turn_ms <= best * (1 + GAIN))
     return WorkerChoice(
         chosen.num_workers,
         _reason(rows, chosen, floor_ms),
@@ -97,14 +98,14 @@ def why_stop(times: Sequence[WorkerTimes], floor_ms: float) -> str | None:
     rows = _checked(times, floor_ms)
     holder, vain = rows[0], 0
     for row in rows[1:]:
-        if row.turn_ms <= holder.turn_ms * (1 - GAIN):
+        if holder.turn_ms > row.turn_ms * (1 + GAIN):
             holder, vain = row, 0
         else:
             vain += 1
     if holder.turn_ms <= floor_ms * (1 + NEAR_FLOOR):
         return f"a turn of {holder.turn_ms:.3g} ms is within 5 % of the step alone ({floor_ms:.3g} ms)"
     if vain >= MAX_VAIN:
-        return f"{rows[-MAX_VAIN].num_workers} and {rows[-1].num_workers} workers won less than 5 %"
+        return f"{rows[-MAX_VAIN].num_workers} and {rows[-1].num_workers} workers won at most 5 %"
     return None
 
 
@@ -128,7 +129,7 @@ def _reason(rows: list[WorkerTimes], chosen: WorkerTimes, floor_ms: float) -> st
         return f"{told}; {why_stop(rows, floor_ms) or 'no other number was measured'}"
     if chosen is rows[-1] and not why_stop(rows, floor_ms):
         return f"{told}; larger numbers were not measured"
-    return f"{told}; no other number measured, {rows[0].num_workers} to {rows[-1].num_workers}, wins 5 % more"
+    return f"{told}; at most 5 % longer than the shortest of {rows[0].num_workers} to {workers(rows[-1].num_workers)}"
 
 
 def workers(number: int) -> str:
@@ -178,14 +179,15 @@ class Tuning:
             cells += f"  {row.handover_ms:12.2f}"
             lines.append(f"{cells}  {row.startup_s:10.2f}  {mark}".rstrip())
         lines.append(f"   none  {self.floor_ms:7.2f}     step alone, the floor")
-        return "\n".join([*lines, "", self.choice.reason + ".", self._verdict(), f"Ended since {self.stopped}."])
+        told = self.choice.reason + ".", self._verdict(), f"Ended since {self.stopped}."
+        return "\n".join([*lines, "", *(fill(words, 92, subsequent_indent="    ") for words in told)])
 
     def _verdict(self) -> str:
         choice = self.choice
         told = f"{choice.verdict}: a turn takes {choice.slowdown:.2f} x the step alone, "
         told += f"waiting is {choice.wait_share:.0%} of it"
         if choice.pays_after is not None:
-            told += f"; the start-up is earned back after {choice.pays_after} batches of an iteration"
+            told += f"; {choice.pays_after} batches of an iteration win back the start of the workers"
         if choice.verdict == "data-bound" and self.times[-1].num_workers > choice.num_workers:
             told += "; more workers do not shorten it: look at shared cores and the loading itself"
         return told + "."

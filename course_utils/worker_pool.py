@@ -6,6 +6,7 @@ that goes to a place with `begin(epoch, offset)` and yields (key, batch, whether
 
 from __future__ import annotations
 
+import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -23,6 +24,11 @@ WORKER_OPTIONS = (
 def as_it_is(batch: Any) -> Any:
     """The collate function of a loader whose dataset makes whole batches."""
     return batch
+
+
+def can_pin() -> bool:
+    """Whether torch pins memory here: with an accelerator, but not for Apple's; elsewhere its loader only warns."""
+    return torch.accelerator.is_available() and torch.accelerator.current_accelerator().type != "mps"
 
 
 class _Kept:
@@ -137,10 +143,21 @@ def endless_batches(make_feed: Callable[[], Any], num_workers: int, options: dic
             yield batch
 
 
+def _next_or_none(iterator: Any) -> Any:
+    try:
+        return next(iterator, None)
+    except Exception as error:
+        if hasattr(
+            iterator, "_workers"
+        ):  # a worker's error: torch's frames name it, a cycle that would keep the loader
+            traceback.clear_frames(error.__traceback__)
+        raise
+
+
 def _next_item(iterator: Any) -> Any:
     """The next item, None at the end. A batch lost because its worker died is told as torch tells a death."""
     try:
-        return next(iterator, None)
+        return _next_or_none(iterator)
     except (OSError, EOFError) as error:
         if str(error).startswith("Caught "):  # raised by the dataset, in a worker
             raise

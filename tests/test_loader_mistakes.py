@@ -161,7 +161,8 @@ def test_a_breakpoint_in_a_worker_finds_no_input_and_quits(capfd):
 
 def test_a_worker_prints_its_number(capfd):
     list(DataLoader(naive.Misbehaving(2, 1, "prints"), num_workers=1))
-    assert "here, worker 0" in capfd.readouterr().out
+    assert "printed in worker 0" in capfd.readouterr().out
+    assert naive.Misbehaving(2, 1, "prints")[1] == 1 and "printed in the main process" in capfd.readouterr().out
 
 
 def test_a_worker_that_dies_is_told():

@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader
 
 from course_utils import naive_loaders as naive
 from course_utils.loaders import ResumableLoader
+from course_utils.naive_streams import Stream
 from course_utils.randomness import BatchKey, isolated_rng
 from course_utils.worker_pool import as_it_is
 
@@ -112,3 +113,25 @@ def test_torch_computes_with_one_thread_in_a_worker_unless_told_otherwise(init, 
 def test_names_are_read_and_the_readers_own_memory_told():
     (mib,) = naive.Names(["a", "b"]).__getitems__([0, 1])
     assert mib > 1 and naive.Names([""]).__getitems__([0]) == []
+
+
+@pytest.mark.parametrize("made_by, equal", [(naive.MadeByKey, False), (naive.MadeIsolated, True)])
+def test_a_batch_made_here_moves_the_loops_own_draws_unless_the_generators_are_put_back(made_by, equal):
+    dataset = made_by(naive.GlobalGenerator(WHITE, torch.arange(40)))
+    torch.manual_seed(5)
+    untouched = torch.rand(2)
+    torch.manual_seed(5)
+    first = torch.rand(1)
+    batch = dataset.__getitems__(BatchKey(0, 0, 0, [3, 1]))
+    assert torch.equal(torch.cat([first, torch.rand(1)]), untouched) is equal
+    assert torch.equal(batch[0], naive.MadeByKey(dataset.dataset).__getitems__(BatchKey(0, 0, 0, [3, 1]))[0])
+
+
+def test_what_is_said_is_the_value_or_the_error():
+    assert naive.said(lambda: 7) == "7" and naive.said(lambda: 1 / 0) == "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize("num_workers, came", [(0, [0, 1, 2]), (2, [0, 0, 1, 1, 2, 2])])
+def test_each_worker_reads_the_whole_of_a_stream(num_workers, came):
+    assert [int(number) for number in DataLoader(Stream(3), num_workers=num_workers, batch_size=None)] == came
+    assert repr(Stream(3)) == "Stream(3)"

@@ -306,6 +306,10 @@ def test_the_words_name_what_is_drawn_and_that_it_is_a_model():
     assert line.words.startswith("A model, not a measurement: what 2 workers and the trainer do over time.")
     assert line.words.endswith("a turn takes 15 ms; 33% of it is waiting, a step takes 10 ms.")
     alone = simulate_pipeline(30, 10, num_workers=0).words
+    assert (
+        "hand-over" not in line.words
+        and "black a hand-over" in simulate_pipeline(30, 10, num_workers=2, handover_ms=1).words
+    )
     assert "hand-over" not in alone and alone.endswith("a turn takes 40 ms; 75% of it is waiting.")
 
 

@@ -9,7 +9,7 @@ import types
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset, Subset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from course_utils import tuning
 from course_utils.loaders import ResumableLoader, pad_sequences, tune_workers
@@ -251,7 +251,7 @@ def test_numbers_that_were_vain_in_a_busy_moment_do_not_end_it(scripted):
     found = tune_workers(Drawing(), step, batch_size=4, seconds=60, max_workers=3)
     assert batches.closed == [0, 0, 1, 2, 0, 1, 2, 3, 3] and found.num_workers == 3
     assert [row.turn_ms for row in found.times] == pytest.approx([40.0, 40.0, 30.0, 22.0])
-    assert found.stopped == "3 was the largest number asked for"
+    assert found.stopped == "3 was the largest number to try (max_workers)"
 
 
 def test_it_ends_at_the_floor(scripted):
@@ -265,7 +265,7 @@ def test_it_ends_at_the_floor(scripted):
 def test_it_ends_after_two_numbers_in_vain(scripted):
     _, step = scripted(lambda w: 0.030, 0.010)
     found = tune_workers(Drawing(), step, batch_size=4, seconds=60, max_workers=9)
-    assert len(found.times) == 3 and found.num_workers == 0 and "won less than 5 %" in found.stopped
+    assert len(found.times) == 3 and found.num_workers == 0 and "won at most 5 %" in found.stopped
 
 
 @pytest.mark.parametrize("startup, measured", [(1.0, [0, 1, 2]), (4.0, [0, 1]), (11.0, [0])])
@@ -366,6 +366,7 @@ class Endless(IterableDataset):
         ({"batch_size": 2, "persistent_workers": True}, TypeError, r"got \['persistent_workers'\]"),
         ({"batch_size": 2, "num_workers": 2}, TypeError, r"got \['num_workers'\]"),
         ({"dataset": ResumableLoader(Drawing(), batch_size=2), "batch_size": 2}, ValueError, "loader already says"),
+        ({"dataset": DataLoader(Drawing(), batch_size=2)}, TypeError, "got a DataLoader: give its dataset"),
         ({"dataset": Drawing(0), "batch_size": 2}, ValueError, "there is no batch to measure"),
         ({"dataset": Endless(), "batch_size": 2}, ValueError, "ShardedRecords"),
     ],

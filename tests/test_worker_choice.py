@@ -18,18 +18,20 @@ def table(*turns, wait=0.0, startup=0.0):
         ([42.3, 31.9, 15.8, 12.1, 12.3], 3),  # a loader of 30 ms and a step of 10 ms: three make ends meet
         ([10.0, 10.0, 10.0], 0),  # a tie costs nothing to win: the fewest
         ([10.0, 9.6, 9.9], 0),  # 4 % is noise
+        ([21.0, 20.0], 0),  # 5 % longer than the shortest, to the digit
+        ([21.03, 20.0], 1),  # 0.95 * 21.03 is less than 20: the other rule of 5 %
         ([10.0, 9.5, 9.5], 1),  # 5 % is a win, and a tie at the end goes to the fewer
-        ([10.0, 9.51, 9.9], 0),
+        ([10.0, 9.53, 9.9], 0),
         ([10.0, 12.0, 15.0], 0),  # slower with more
         ([20.0, 25.0, 11.0, 10.9], 2),  # one worker is worse than none, two are better
         ([20.0, 11.0, 16.0, 10.8], 1),  # noise in the middle: three do not beat one by enough
-        ([100.0, 96.0, 92.0], 1),  # the fewest that nothing beats by 5 %: 92 > 96 * 0.95
+        ([100.0, 96.0, 92.0], 1),  # the fewest that are at most 5 % longer: 96 <= 92 * 1.05
         ([40.0], 0),  # only 0 measured
         ([40.0, 40.0, 40.0, 8.0], 3),  # a late win counts where it was measured
     ],
     ids=str,
 )
-def test_the_fewest_workers_are_chosen_that_no_others_beat_by_5_percent(turns, chosen):
+def test_the_fewest_workers_are_chosen_whose_turn_is_at_most_5_percent_longer_than_the_shortest(turns, chosen):
     assert choose_workers(table(*turns), 8.0).num_workers == chosen
     assert choose_workers(table(*turns)[::-1], 8.0).num_workers == chosen  # in any order
 
@@ -37,9 +39,9 @@ def test_the_fewest_workers_are_chosen_that_no_others_beat_by_5_percent(turns, c
 @pytest.mark.parametrize(
     "turns", [[9.0, 8.7, 8.4, 8.1, 7.8, 7.5], [50, 30, 20, 19.5, 19, 18.5], [5, 9, 7, 4.9]], ids=str
 )
-def test_the_choice_costs_at_most_a_nineteenth_more_than_the_best(turns):
+def test_the_choice_costs_at_most_5_percent_more_than_the_best(turns):
     chosen = choose_workers(table(*turns), 1.0).num_workers
-    assert min(turns) > turns[chosen] * 0.95 and all(min(turns) <= turn * 0.95 for turn in turns[:chosen])
+    assert turns[chosen] <= min(turns) * 1.05 and all(turn > min(turns) * 1.05 for turn in turns[:chosen])
 
 
 @pytest.mark.parametrize(
@@ -49,11 +51,11 @@ def test_the_choice_costs_at_most_a_nineteenth_more_than_the_best(turns):
         ([10.6], 10.0, None),
         ([42.3, 31.9, 15.8, 10.4], 10.0, "a turn of 10.4 ms is within 5 %"),
         ([20.0, 19.5], 10.0, None),  # one in vain may be noise
-        ([20.0, 19.5, 19.4], 10.0, "1 and 2 workers won less than 5 %"),
+        ([20.0, 19.5, 19.4], 10.0, "1 and 2 workers won at most 5 %"),
         ([20.0, 19.2, 18.9], 10.0, None),  # small steps add up to 5 %
         ([20.0, 19.0, 18.9], 10.0, None),  # 5 % to the digit is a win
         ([20.0, 25.0, 15.0, 16.0], 10.0, None),  # a win begins the count anew
-        ([20.0, 25.0, 15.0, 16.0, 14.5], 10.0, "3 and 4 workers won less than 5 %"),
+        ([20.0, 25.0, 15.0, 16.0, 14.5], 10.0, "3 and 4 workers won at most 5 %"),
         ([9.0], 10.0, "within 5 %"),  # a floor measured in a busy moment
         ([12.0, 13.0, 14.0], 10.0, "1 and 2 workers"),
     ],
@@ -69,13 +71,16 @@ def test_measuring_ends_at_the_floor_or_after_two_in_vain(turns, floor, stop):
     [
         (
             [42.3, 12.1, 12.3],
-            "1 worker: a turn takes 12.1 ms, with 0 workers 42.3 ms; no other number measured, 0",
+            "1 worker: a turn takes 12.1 ms, with 0 workers 42.3 ms; at most 5 % longer than the shortest of 0 to 2",
         ),
         ([42.3, 12.1], "with 0 workers 42.3 ms; larger numbers were not measured"),  # the time was over
         ([42.3], "0 workers: a turn takes 42.3 ms; no other number was measured"),
         ([10.2], "0 workers: a turn takes 10.2 ms; a turn of 10.2 ms is within 5 % of the step alone (10 ms)"),
-        ([30.0, 31.0, 32.0], "0 workers: a turn takes 30 ms; no other number measured, 0 to 2, wins 5 % more"),
-        ([30.0, 10.2], "1 worker: a turn takes 10.2 ms, with 0 workers 30 ms; no other number measured"),
+        ([30.0, 31.0, 32.0], "0 workers: a turn takes 30 ms; at most 5 % longer than the shortest of 0 to 2 workers"),
+        (
+            [30.0, 10.2],
+            "a turn takes 10.2 ms, with 0 workers 30 ms; at most 5 % longer than the shortest of 0 to 1 worker",
+        ),
     ],
     ids=str,
 )
@@ -147,8 +152,8 @@ def test_a_tuning_prints_as_a_table_with_its_verdict():
         "   none    10.00     step alone, the floor",
         "",
         "2 workers: a turn takes 15 ms, with 0 workers 40 ms; larger numbers were not measured.",
-        "data-bound: a turn takes 1.50 x the step alone, waiting is 33% of it; the start-up is earned back after 3 "
-        "batches of an iteration.",
+        "data-bound: a turn takes 1.50 x the step alone, waiting is 33% of it; 3 batches of an",
+        "    iteration win back the start of the workers.",
         "Ended since the 3 seconds would not have lasted for 3.",
     ]
     assert tuning().num_workers == 2
@@ -156,9 +161,9 @@ def test_a_tuning_prints_as_a_table_with_its_verdict():
 
 def test_a_turn_that_more_workers_do_not_shorten_is_told_so():
     times = tuple(table(20.0, 19.5, 19.6, wait=8.0))
-    found = str(Tuning(choose_workers(times, 10.0), times, 10.0, "of a test", 1.0))
+    found = " ".join(str(Tuning(choose_workers(times, 10.0), times, 10.0, "of a test", 1.0)).split())
     assert "data-bound: a turn takes 2.00 x the step alone, waiting is 40% of it; more workers do not shorten" in found
-    assert "more workers do not shorten" not in str(tuning())
+    assert "more workers do not" not in str(tuning())
 
 
 def test_a_tuning_draws_its_table():

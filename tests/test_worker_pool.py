@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import traceback
+import weakref
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from course_utils.loaders import ResumableLoader
 from course_utils.randomness import keyed_uniform
 from course_utils.sampling import EpochBatches
 from course_utils.training_loop import Trainer
+from course_utils.worker_pool import can_pin
 from tests.conftest import held, make_tiny_model
 from tests.notebook_tools import ROOT
 
@@ -454,6 +456,19 @@ def test_options_of_workers_are_refused_without_workers(option):
         loader_of(num_workers=0, **option)
 
 
+def test_an_error_of_a_worker_is_no_cycle_that_keeps_the_loader_alive():
+    loader = loader_of(Failing(OSError("broken")))
+    with pytest.raises(OSError, match="broken") as caught:
+        list(loader)
+    left = weakref.ref(loader)
+    gc.disable()
+    try:
+        del loader, caught
+        assert left() is None
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize("option", [{"num_workers": -1}, {"prefetch_factor": -1}, {"multiprocessing_context": "x"}])
 def test_options_that_do_not_fit_are_noticed_when_the_loader_is_made(option):
     with pytest.raises(ValueError):
@@ -464,6 +479,13 @@ def test_pinning_memory_without_a_gpu_is_left_out_in_silence():
     if torch.accelerator.is_available():
         pytest.skip("there is a GPU")
     assert equal(epochs(loader_of(pin_memory=True), 1), epochs(loader_of(num_workers=0, pin_memory=True), 1))
+
+
+@pytest.mark.parametrize("accelerator, pins", [(None, False), ("mps", False), ("cuda", True)])
+def test_memory_is_pinned_where_torch_pins_it(monkeypatch, accelerator, pins):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: accelerator is not None)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: accelerator and torch.device(accelerator))
+    assert can_pin() is pins
 
 
 @pytest.mark.gpu
