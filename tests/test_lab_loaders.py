@@ -30,11 +30,22 @@ from course_utils.labs.loaders_pipelines import (
 from course_utils.measured_loop import Measured, MeasuredLoop, StartedBatches
 from course_utils.synthetic_pipeline import BATCH_SIZE, Costs, Priced, SyntheticBatches, loops_per_ms, spend
 
-pytestmark = pytest.mark.usefixtures("no_run_is_left", "nothing_is_left")
+pytestmark = pytest.mark.usefixtures("no_run_is_left", "nothing_is_left", "one_still")
 
 DISK, NETWORK, HUGE, MEMORY, TENSORS, CORES = PRESETS
 ANSWERS = {DISK: 3, NETWORK: 1, HUGE: 1, MEMORY: 0, TENSORS: None, CORES: None}
 QUICK = Costs(0.5, 0.5, num_workers=1)
+
+
+@pytest.fixture(scope="module")
+def still():
+    return still_pipeline()
+
+
+@pytest.fixture
+def one_still(monkeypatch, still):
+    """Drawn once for all labs of this file: it is most of what a lab takes to make."""
+    monkeypatch.setattr(lab_loaders, "still_pipeline", lambda: still)
 
 
 def seen(name, **changes):
@@ -269,6 +280,13 @@ def test_what_was_made_ahead_is_not_counted_and_means_are_over_whole_rounds(monk
     (found,) = loop
     assert (found.turn_ms, found.wait_ms, found.first_ms) == pytest.approx((25, 15, 100))
     assert found.num_turns % 2 == 0 and found.waits[:4] == pytest.approx((30, 0, 30, 0))
+
+
+def test_a_slice_ends_with_a_whole_round_of_workers_and_of_slow_batches(monkeypatch):
+    costs = Costs(30, 10, num_workers=2, prefetch_factor=1, slow_every=3)
+    loop = ticking(monkeypatch, MeasuredLoop(costs, seconds=0.055), [100, 0, 0] + [30, 0, 0, 0, 0, 0] * 20)
+    (found,) = loop  # the third turn ends after 60 ms
+    assert found.num_turns == 6 and found.turn_ms == pytest.approx(15)
 
 
 def test_an_error_of_a_worker_ends_the_loop_and_closing_it_early_ends_the_workers(monkeypatch):

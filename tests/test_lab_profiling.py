@@ -3,17 +3,14 @@
 import html
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 import torch
-from torch import nn
 
 from course_utils.bottleneck import LoopTimes, decide
 from course_utils.labs import profiling as lab_profiling
-from course_utils.labs.background import BackgroundRun
 from course_utils.labs.profiling import HERE, KEPT, View, bottleneck_lab, progress_html, reached, still_loops
 from course_utils.labs.profiling_drawing import SHOWN, mean_turn, parts_svg, said, strip_svg
 from course_utils.labs.profiling_pipelines import (
@@ -36,9 +33,20 @@ from course_utils.labs.profiling_times import STORED
 from course_utils.measured_loop import Measured
 from course_utils.synthetic_pipeline import Costs
 
-pytestmark = pytest.mark.usefixtures("no_run_is_left", "nothing_is_left")
+pytestmark = pytest.mark.usefixtures("no_run_is_left", "nothing_is_left", "one_still")
 
 QUICK = Case(Costs(0.5, 1.0, num_workers=1), 100, DATA, "a lesson")
+
+
+@pytest.fixture(scope="module")
+def still():
+    return still_loops()
+
+
+@pytest.fixture
+def one_still(monkeypatch, still):
+    """Drawn once for all labs of this file: it is most of what a lab takes to make."""
+    monkeypatch.setattr(lab_profiling, "still_loops", lambda: still)
 
 
 # --- tables of times in, verdicts out -------------------------------------------------------------------------
@@ -174,31 +182,6 @@ def test_workers_that_cannot_be_started_end_those_that_were(monkeypatch):
 def test_stored_parts_are_one_progress_with_the_log():
     log = STORED["no workers"]
     assert list(StoredParts(log)) == [Progress("the stored times", log)]
-
-
-def test_a_cell_that_runs_meanwhile_computes_the_same_bits():
-    def cell(pause=lambda: None):
-        torch.manual_seed(5)
-        model = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.5), nn.Linear(16, 3))
-        for _ in range(3):
-            pause()
-            model(torch.randn(32, 8)).square().mean().backward()
-        return torch.cat([param.grad.flatten() for param in model.parameters()] + [torch.rand(3)])
-
-    made = []
-    run = BackgroundRun(lambda: made.append(MeasuredParts(QUICK, speed=4)) or made[0])
-    run.start()
-
-    def pause():
-        points = len(run.points)
-        while len(run.points) == points and run.alive:
-            time.sleep(1e-3)
-
-    beside = cell(pause)
-    assert run.error is None and len(run.points) >= 3
-    run.stop()
-    made[0].close()
-    assert torch.equal(beside, cell())
 
 
 # --- the pictures ---------------------------------------------------------------------------------------------
