@@ -571,6 +571,9 @@ def test_names_in_another_order_are_told_as_the_same_names():
         ((2, [1]), "the batches: at [0]: expected 0, got 1"),
         ([[0], [1]], "expected a tuple (the epoch, the batches), got a list: [[0], [1]]"),
         (2, "expected a tuple (the epoch, the batches), got a number: 2"),
+        (("2", [0]), "the epoch: expected a number, got a string: expected 2, got '2'"),
+        (([0], 2), "expected a tuple (the epoch, the batches) in this order, got a tuple: ([0], 2)"),
+        ((2, [0], 1), "expected a tuple (the epoch, the batches), got 3 results: (2, [0], 1)"),
     ],
 )
 def test_the_places_of_a_tuple_have_names(got, words):

@@ -411,8 +411,8 @@ def test_positions_that_are_nearly_right_are_told_what_differs(fn, status, words
 
 def _by_a_loop(turn_ms, floor_ms):
     for number in sorted(turn_ms):
-        if turn_ms[number] / min(turn_ms.values()) < 1.05:
-            return [number, "compute-bound" if turn_ms[number] / floor_ms - 1 < 0.1 else "data-bound"]
+        if turn_ms[number] / min(turn_ms.values()) <= 1.05:
+            return [number, "compute-bound" if turn_ms[number] / floor_ms - 1 <= 0.1 else "data-bound"]
 
 
 def _by_arrays(turn_ms, floor_ms):
@@ -457,7 +457,7 @@ def _as_many_as_there_are(turn_ms, floor_ms):
     [
         (_argmin_by_the_table, "takes_the_shortest_turn", "4 workers at 20.2 ms instead of 1 at 21.0"),
         (_from_zero_upwards, "compares_with_the_number_before", "and not with the shortest turn"),
-        (_without_workers, "judges_another_number", "14 % above its step of 10.0"),
+        (_without_workers, "judges_the_turn_of_another_number", "14 % above its step of 10.0"),
         (_as_many_as_there_are, "takes_the_most_workers", "the number of workers: expected 2, got 4"),
     ],
 )
@@ -471,10 +471,12 @@ def test_choices_with_two_mistakes_are_told_that_of_the_number(decide, mistake, 
     [
         (lambda number, verdict: (number, verdict.replace("-", " ")), "expected 'compute-bound', got 'compute bound'"),
         (lambda number, verdict: (number, verdict == "compute-bound"), "the verdict: expected a string, got a bool"),
-        (lambda number, verdict: (verdict, number), "(the number of workers, the verdict), got a tuple"),
+        (lambda number, verdict: (verdict, number), "(the number of workers, the verdict) in this order, got a tuple"),
+        (lambda number, verdict: (str(number), verdict), "the number of workers: expected a number, got a string"),
+        (lambda number, verdict: (number, verdict, "x"), "got 3 results: (2, 'compute-bound', 'x')"),
         (lambda number, verdict: number, "(the number of workers, the verdict), got a number: 2"),
     ],
-    ids=["spelling", "a bool", "exchanged", "the number alone"],
+    ids=["spelling", "a bool", "exchanged", "text", "three", "the number alone"],
 )
 def test_choices_that_are_nearly_right_are_told_what_differs(change, words):
     status, _, text = judged("loaders-4", lambda turn_ms, floor_ms: change(*_by_a_loop(turn_ms, floor_ms)))
@@ -495,9 +497,9 @@ def test_a_number_that_must_win_over_the_shortest_turn_fails_with_its_line():
 @pytest.mark.parametrize(
     "count",
     [
-        lambda each, ahead, pinned: each + ahead * each + (ahead * each if pinned else 0),
-        lambda each, ahead, pinned: np.int64(each) * (1 + ahead * [1, 2][pinned]),
-        lambda each, ahead, pinned: float(each * (ahead * 2**pinned + 1)),
+        lambda each, ahead, pinned: each + ahead * each + (each if pinned and ahead else 0),
+        lambda each, ahead, pinned: np.int64(each) * (1 + ahead + [0, 1][pinned and ahead > 0]),
+        lambda each, ahead, pinned: float(each * (ahead + 1 + pinned)) if ahead else each,
     ],
     ids=["sums", "NumPy", "a float that is whole"],
 )
@@ -516,19 +518,28 @@ def test_the_answer_is_what_the_module_counts_and_the_batch_in_hand(settings):
     assert answer("loaders-5")(batch, *settings) == ahead * 2**20 + batch_bytes(batch)
 
 
+def _bytes_of(tensors):
+    return sum(tensor.nbytes for tensor in tensors)
+
+
 @pytest.mark.parametrize(
     "count, mistake, words",
     [
         (lambda b, w, p, pin: w * p * sum(t.nbytes for t in b), "forgets_the_batch_in_hand", "expected 170, got 136"),
-        (lambda b, w, p, pin: sum(t.nbytes for t in b) * (w * p * (1 + pin) + 1), "stumbles_over_no_workers", "None"),
-        (lambda b, w, p, pin: sum(t[0].nbytes for t in b) * w * (p or 0) * (1 + pin) + sum(t.nbytes for t in b),
+        (lambda b, w, p, pin: _bytes_of(b) * (w * p + 1 + bool(pin and w)), "stumbles_over_no_workers", "None"),
+        (lambda b, w, p, pin: _bytes_of(t[0] for t in b) * w * (p or 0) + _bytes_of(b) * (1 + (pin and w > 0)),
          "takes_prefetch_factor_for_examples", "Workers hold whole batches"),
-        (lambda b, w, p, pin: 0 if w == 0 else sum(t.nbytes for t in b) * (w * p * (1 + pin) + 1),
+        (lambda b, w, p, pin: 0 if w == 0 else sum(t.nbytes for t in b) * (w * p + 1 + pin),
          "forgets_the_batch_in_hand", "expected 34, got 0"),
-        (lambda b, w, p, pin: sum(t.numel() for t in b) * w * (p or 0) * (1 + pin), "counts_numbers", "not bytes"),
+        (lambda b, w, p, pin: sum(t.nbytes for t in b) * (w * (p or 0) * (1 + pin) + 1),
+         "counts_every_batch_twice_if_pinned", "expected 204, got 306"),
+        (lambda b, w, p, pin: sum(t.nbytes for t in b) * (w * (p or 0) + 1 + pin),
+         "counts_a_pinned_copy_without_workers", "expected 264, got 528"),
+        (lambda b, w, p, pin: sum(t.numel() for t in b) * w * (p or 0), "counts_numbers", "not bytes"),
         (lambda b, w, p, pin: b[0].nbytes * (w * (p or 0) + 1), "counts_the_first_tensor_only", "48 of 264 bytes"),
     ],
-    ids=["the first try", "None", "examples", "nothing without workers", "numbers ahead", "images ahead"],
+    ids=["the first try", "None", "examples", "nothing without workers", "pinned twice", "pinned without workers",
+         "numbers ahead", "images ahead"],
 )  # fmt: skip
 def test_bytes_that_people_count_first_are_recognised(count, mistake, words):
     def bytes_ahead(batch, num_workers, prefetch_factor, pin_memory):
@@ -541,13 +552,13 @@ def test_bytes_that_people_count_first_are_recognised(count, mistake, words):
 @pytest.mark.parametrize(
     "count, status, words",
     [
-        (lambda each, w, p, pin: each * (w * 2 * (1 + pin) + 1), "wrong", "prefetch_factor=5"),
-        (lambda each, w, p, pin: each * (w * p + 1 + pin) if w else each, "wrong", "expected 306, got 204"),
-        (lambda each, w, p, pin: each * (w + 1) * (p or 1) * (1 + pin), "wrong", "expected 170, got 204"),
+        (lambda each, w, p, pin: each * (w * 2 + 1 + pin), "wrong", "prefetch_factor=5"),
+        (lambda each, w, p, pin: each * (w * p + 1 + 2 * pin) if w else each, "wrong", "expected 204, got 238"),
+        (lambda each, w, p, pin: each * (w + 1) * (p or 1) + pin * each, "wrong", "expected 170, got 204"),
         (lambda each, w, p, pin: f"{each * (w * (p or 0) + 1)} bytes", "wrong", "expected a number, got a string"),
         (lambda each, w, p, pin: each * (w * (p or 0) + 1) // (not pin), "raised", "ZeroDivisionError"),
     ],
-    ids=["always 2", "one pinned", "the loop as a worker", "text", "an error"],
+    ids=["always 2", "two pinned", "the loop as a worker", "text", "an error"],
 )
 def test_bytes_that_are_nearly_right_are_told_what_differs(count, status, words):
     def bytes_ahead(batch, num_workers, prefetch_factor, pin_memory):

@@ -36,9 +36,14 @@ def difference(
 
 def _parts_differ(expected: tuple, got: Any, rel: float, abs_: float, parts: Sequence[str]) -> str | None:
     """Several results in one tuple: "the epoch: expected 1, got 0", or that one of them is all that came."""
-    whole = isinstance(got, (list, tuple)) and len(got) == len(parts)
-    if not whole or _word(got[0]) != _word(expected[0]):
-        return f"expected a tuple ({', '.join(parts)}), got {kind(got)}: {short(got)}"
+    asked = f"expected a tuple ({', '.join(parts)})"
+    if not isinstance(got, (list, tuple)) or len(got) != len(parts):
+        came = f"{len(got)} results" if isinstance(got, tuple) else kind(got)
+        return f"{asked}, got {came}: {short(got)}"
+    if _word(got[0]) != _word(expected[0]):
+        turned = [_word(value) for value in got] == [_word(value) for value in expected[::-1]]
+        if turned or isinstance(got, list):  # a list may be one of the results, by chance of this length
+            return f"{asked}{' in this order' * turned}, got {kind(got)}: {short(got)}"
     found = (_difference(e, g, rel, abs_, "") for e, g in zip(expected, got, strict=True))
     return _first(f"{part}: {text}" if text else None for part, text in zip(parts, found, strict=True))
 

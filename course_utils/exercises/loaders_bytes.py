@@ -37,7 +37,7 @@ def _described(tensors: tuple, num_workers: int, prefetch_factor: int | None, pi
         (_SMALL, 0, None, False),
         (_MASKED, 0, None, True),
     ],
-    expected=[5 * 34, 16 * 34, 3 * 60, 9 * 34, 13 * 264, 8 * 264, 34, 264],
+    expected=[5 * 34, 16 * 34, 3 * 60, 6 * 34, 8 * 264, 8 * 264, 34, 264],
     arrange=_batch,
     describe=_described,
     keep_arguments=True,
@@ -46,8 +46,8 @@ def _described(tensors: tuple, num_workers: int, prefetch_factor: int | None, pi
         "hold while the loop makes a step on it?",
         "A tensor has tensor.numel() numbers, each of tensor.element_size() bytes (tensor.nbytes is both together). "
         "Add up all tensors of the batch.",
-        "ahead = num_workers * prefetch_factor, or 0 without workers, where prefetch_factor is None. Each of these "
-        "counts twice if it is pinned; the one in hand is one more, counted once.",
+        "ahead = num_workers * prefetch_factor, or 0 without workers, where prefetch_factor is None. The one in hand "
+        "is one more; the one that is being pinned another, where there are workers.",
     ],
     lesson="Doubling the workers, the prefetch_factor or the batch each doubles this; /dev/shm in a container often "
     "has 64 MiB.",
@@ -55,19 +55,22 @@ def _described(tensors: tuple, num_workers: int, prefetch_factor: int | None, pi
 def bytes_ahead(batch: tuple, num_workers: int, prefetch_factor: int, pin_memory: bool) -> int:
     """Bytes that the batches of a loader take at most: those made ahead, and the one in hand.
 
-    batch           : one batch, a tuple of tensors of any shapes and dtypes; all have its size
+    batch           : a batch, a tuple of tensors of any shapes and dtypes; every batch of the
+                      loader has this size
     num_workers     : processes that make batches ahead; 0: the loop makes each one when it needs it
     prefetch_factor : batches that each worker makes ahead; None without workers
-    pin_memory      : if True, count each batch made ahead twice: it may be there in shared memory
-                      and as a pinned copy
+    pin_memory      : if True, and if there are workers, a thread copies each batch made ahead into
+                      pinned memory, and its original is given back at once. So one batch, the one
+                      that is being copied, is there twice
     returns         : bytes, a whole number. The batch that the loop works on counts as well, once
 
     A batch of 34 bytes, 2 workers and prefetch_factor 2: 4 batches ahead and 1 in hand are
-    170 bytes; with pin_memory 4 more, 306 bytes.
+    170 bytes; with pin_memory 204, since one is there twice.
     """
     each = sum(tensor.numel() * tensor.element_size() for tensor in batch)
-    ahead = num_workers * prefetch_factor if num_workers else 0
-    return each * (ahead * (2 if pin_memory else 1) + 1)
+    if num_workers == 0:
+        return each
+    return each * (num_workers * prefetch_factor + 1 + int(pin_memory))
 
 
 def _bytes(batch) -> int:
@@ -77,7 +80,7 @@ def _bytes(batch) -> int:
 def _counted(
     each: Callable = _bytes,
     ahead: Callable = lambda workers, prefetch, batch: workers * prefetch,
-    total: Callable = lambda ahead, pinned: ahead * (1 + pinned) + 1,
+    total: Callable = lambda ahead, pinned: ahead + 1 + (pinned if ahead else 0),
     *,
     stumbles: bool = False,
 ) -> Callable:
@@ -122,15 +125,23 @@ def _at_least_one(workers, prefetch, batch):
 
 
 def _without_the_one_in_hand(ahead, pinned):
-    return ahead * (1 + pinned)
+    return ahead + (pinned if ahead else 0)
 
 
 def _never_pinned(ahead, pinned):
     return ahead + 1
 
 
-def _all_pinned(ahead, pinned):
+def _all_ahead_twice(ahead, pinned):
+    return ahead * (1 + pinned) + 1
+
+
+def _all_twice(ahead, pinned):
     return (ahead + 1) * (1 + pinned)
+
+
+def _pinned_without_workers(ahead, pinned):
+    return ahead + 1 + pinned
 
 
 @bytes_ahead.wrong
@@ -183,17 +194,29 @@ def counts_the_first_tensor_only(batch, num_workers, prefetch_factor, pin_memory
 
 
 @bytes_ahead.wrong
-def forgets_the_pinned_copies(batch, num_workers, prefetch_factor, pin_memory):
-    """pin_memory has no influence here. It copies every batch into memory that the system may not move or swap out;
-    until the original is given back the batch is there twice."""
+def forgets_the_pinned_copy(batch, num_workers, prefetch_factor, pin_memory):
+    """pin_memory has no influence here. A thread copies batch after batch into memory that the system may not move or
+    swap out; while it copies one, original and copy are both there."""
     return _counted(total=_never_pinned)(batch, num_workers, prefetch_factor, pin_memory)
 
 
 @bytes_ahead.wrong
-def counts_the_batch_in_hand_twice(batch, num_workers, prefetch_factor, pin_memory):
-    """The batch in hand is doubled as well. The loop holds the pinned copy alone, the original is given back by then;
-    without workers this says twice too much."""
-    return _counted(total=_all_pinned)(batch, num_workers, prefetch_factor, pin_memory)
+def counts_every_batch_twice_if_pinned(batch, num_workers, prefetch_factor, pin_memory):
+    """Every batch made ahead is counted twice, as if all lay in shared memory and in pinned memory as well. The
+    thread copies one after the other and gives each original back: one batch is there twice, whatever their number."""
+    return _counted(total=_all_ahead_twice)(batch, num_workers, prefetch_factor, pin_memory)
+
+
+@bytes_ahead.form_of("counts_every_batch_twice_if_pinned")
+def counts_the_batch_in_hand_twice_too(batch, num_workers, prefetch_factor, pin_memory):
+    return _counted(total=_all_twice)(batch, num_workers, prefetch_factor, pin_memory)
+
+
+@bytes_ahead.wrong
+def counts_a_pinned_copy_without_workers(batch, num_workers, prefetch_factor, pin_memory):
+    """With num_workers=0 a copy is counted as well. The thread that pins belongs to the workers: without them there is
+    none, and the task counts the one batch in hand."""
+    return _counted(total=_pinned_without_workers)(batch, num_workers, prefetch_factor, pin_memory)
 
 
 @bytes_ahead.wrong
@@ -211,14 +234,14 @@ def stumbles_over_no_workers(batch, num_workers, prefetch_factor, pin_memory):
 
 
 @bytes_ahead.wrong
-def counts_in_mib(batch, num_workers, prefetch_factor, pin_memory):
+def gives_a_larger_unit(batch, num_workers, prefetch_factor, pin_memory):
     """The result is in MiB (or KiB, or MB). Bytes are asked for: whoever compares it with the free bytes of /dev/shm
     finds that everything fits."""
     return bytes_ahead.answer(batch, num_workers, prefetch_factor, pin_memory) / 2**20
 
 
 for _unit in (1e6, 1e3, 2**10):
-    bytes_ahead.form_of("counts_in_mib")(lambda *given, unit=_unit: bytes_ahead.answer(*given) / unit)
+    bytes_ahead.form_of("gives_a_larger_unit")(lambda *given, unit=_unit: bytes_ahead.answer(*given) / unit)
 
 # Two at once, as they come, and each with the None that is forgotten.
 
@@ -232,18 +255,19 @@ _PARTS = {
 }
 _ENDS = {
     "forgets_the_batch_in_hand": _without_the_one_in_hand,
-    "forgets_the_pinned_copies": _never_pinned,
-    "counts_the_batch_in_hand_twice": _all_pinned,
+    "forgets_the_pinned_copy": _never_pinned,
+    "counts_every_batch_twice_if_pinned": _all_ahead_twice,
+    "counts_a_pinned_copy_without_workers": _pinned_without_workers,
 }
 for _mistake, _part in _PARTS.items():
     bytes_ahead.form_of(_mistake)(_counted(**_part, stumbles=_mistake != "forgets_prefetch_factor"))
-    for _end in _ENDS.values():
+    for _end in (*_ENDS.values(), lambda ahead, pinned: ahead):
         bytes_ahead.form_of(_mistake)(_counted(**_part, total=_end))
-for _mistake, _end in _ENDS.items():
+for _mistake, _end in list(_ENDS.items())[:-1]:  # the last one differs only where the None ends all
     bytes_ahead.form_of(_mistake)(_counted(total=_end, stumbles=True))
 bytes_ahead.form_of("forgets_the_batch_in_hand")(_counted(total=lambda ahead, pinned: ahead))
 bytes_ahead.form_of("forgets_the_batch_in_hand")(_counted(total=lambda ahead, pinned: ahead, stumbles=True))
 bytes_ahead.form_of("forgets_the_batch_in_hand")(
-    _counted(total=lambda ahead, pinned: ahead * (1 + pinned) + 1 if ahead else 0)
+    _counted(total=lambda ahead, pinned: ahead + 1 + pinned if ahead else 0)
 )
 bytes_ahead.form_of("takes_prefetch_factor_for_examples")(_counted(lambda batch: sum(t[0].nbytes for t in batch)))
