@@ -22,9 +22,13 @@ def default_count(loss_fn: Callable) -> CountFn:
     With `ignore_index` and integer targets: those that differ from it (with `weight`: the sum of their weights). With
     `ignore_index` and probabilities (B, C, ...): numel / C. Otherwise every element counts.
 
-    raises : ValueError for a loss whose reduction is not "mean"; the returned function raises it for targets that are
-             not one tensor, or are integers below 0 while the loss does not say what it ignores
+    raises : ValueError for a loss whose reduction is not "mean", or a module that holds a loss with settings of its
+             own; the returned function raises it for targets that are not one tensor, or are integers below 0 while
+             the loss does not say what it ignores
+
+    What a function does inside its body cannot be read: pass a `count_fn`, and see with `cut_gap` that it fits.
     """
+    _refuse_hidden(loss_fn)
     reduction, ignored, weight = _setting(loss_fn, "reduction"), ignored_target(loss_fn), _setting(loss_fn, "weight")
     if reduction not in ("mean", _MISSING):
         raise ValueError(f"update needs a loss with reduction='mean', got {reduction!r}; or pass count_fn")
@@ -37,10 +41,45 @@ def default_count(loss_fn: Callable) -> CountFn:
             return targets.numel() // max(classes, 1)
         if ignored is None:
             return _count_all(targets)
-        kept = targets[targets != ignored]
-        return kept.numel() if not isinstance(weight, torch.Tensor) else float(weight.double()[kept].sum())
+        if not isinstance(weight, torch.Tensor):
+            return int(torch.count_nonzero(targets != ignored))
+        kept = targets[targets != ignored].cpu()
+        return float(weight.detach().to("cpu", torch.float64)[kept].sum())  # some devices have no float64
 
     return count
+
+
+def cut_gap(
+    loss_fn: Callable, outputs: torch.Tensor, targets: torch.Tensor, *, count_fn: CountFn | None = None
+) -> float:
+    """How far a loss is from a mean over what is counted: 0, to rounding, where it may be accumulated.
+
+    outputs, targets : (B, ...), cut into single examples; the whole batch must have something to count
+    count_fn         : what counts; read from the loss when left out
+    returns          : |count-weighted mean over the examples - loss of the whole| / |loss of the whole|
+
+    A loss that compares examples with each other (contrastive, Dice over the batch) has a gap with any `count_fn`.
+    """
+    count_fn, outputs = count_fn or default_count(loss_fn), outputs.detach()
+    whole, total, counted = float(loss_fn(outputs, targets)), 0.0, 0.0
+    for output, target in zip(outputs.split(1), targets.split(1), strict=True):
+        count = float(count_fn(target))
+        if count:
+            total, counted = total + count * float(loss_fn(output, target)), counted + count
+    return abs(total / counted - whole) / abs(whole)
+
+
+def _refuse_hidden(loss_fn: Callable) -> None:
+    if not isinstance(loss_fn, nn.Module) or hasattr(loss_fn, "ignore_index"):
+        return
+    for name, inner in loss_fn.named_modules():
+        said = {"reduction": getattr(inner, "reduction", "mean"), "ignore_index": getattr(inner, "ignore_index", -100)}
+        weight = getattr(inner, "weight", None) if hasattr(inner, "ignore_index") else None
+        if name and (said != {"reduction": "mean", "ignore_index": -100} or weight is not None):
+            raise ValueError(
+                f"the loss holds {name}, a {type(inner).__name__} with {said} and "
+                f"{'no ' if weight is None else ''}class weights, and may use it in any way: pass count_fn"
+            )
 
 
 def _count_all(targets: torch.Tensor) -> int:

@@ -1,23 +1,33 @@
 """One optimizer update, done right: accumulation, norm, clipping, mixed precision, ranks.
 
 It knows a model, an optimizer and one window of micro-batches; it knows no epoch, no schedule and no data loader.
-What a loss is a mean over is read in `counting`; `default_count` is re-exported here.
+What a loss is a mean over is read in `counting`. The moving average of weights, freezing, and the functions that look
+at clipping, precision and ragged windows have modules of their own; all are re-exported here.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.nn.utils import clip_grad_value_, clip_grads_with_norm_, get_total_norm
 
-from course_utils.counting import CountFn, default_count
+from course_utils.clipping import ClipEffect, clip_effect
+from course_utils.counting import CountFn, cut_gap, default_count
+from course_utils.ema import EMA
+from course_utils.freezing import depth_groups, freeze, unfreeze
+from course_utils.precision import Float32Island, autocast_policy, calls_of, scale_history, share_lost
+from course_utils.ragged import RULES, activation_bytes, cut, gradient_error, window_gradient
 
-__all__ = ["NonFiniteError", "StepReport", "default_count", "update"]
+__all__ = [
+    "EMA", "RULES", "ClipEffect", "Float32Island", "NonFiniteError", "StepReport", "activation_bytes",
+    "autocast_policy", "calls_of", "clip_effect", "cut", "cut_gap", "default_count", "depth_groups", "freeze",
+    "gradient_error", "scale_history", "share_lost", "unfreeze", "update", "window_gradient",
+]  # fmt: skip
 
 
 class NonFiniteError(FloatingPointError):
@@ -62,38 +72,67 @@ def update(
     sync           : sync(model, totals) -> totals: sums gradients and totals (float64: loss * count, count) over ranks
     before_step    : called with the report after clipping, before the weights change
     raises         : NonFiniteError for a loss or gradient that is not finite, before the weights are touched (with a
-                     scaler the step is skipped instead); ValueError for a DDP wrapper or targets it cannot count
+                     scaler the step is skipped instead); ValueError for a DDP wrapper, targets it cannot count, a bound
+                     that is not above 0, or float16 without a scaler
+
+    A scaler that is disabled counts as none.
 
     The equality holds to rounding, for models without BatchNorm in train mode and without dropout. One micro-batch
     without a scaler gives the same bits as the plain loop.
     """
-    _refuse_ddp(model)
+    scaler = scaler if scaler is not None and scaler.is_enabled() else None
+    _check(model, scaler, autocast_dtype, max_norm=max_norm, max_value=max_value)
     params = [param for group in optimizer.param_groups for param in group["params"]]
     device = params[0].device.type
-    model.zero_grad()
-    optimizer.zero_grad()
+    for param in (*model.parameters(), *params):
+        param.grad = None  # the model's and the optimizer's zero_grad(), without what these cost beside it
     if scaler is not None:
         scaler.scale(torch.zeros((), device=device))  # a rank without examples must have its scale too
-    totals, unit = _backward_all(model, loss_fn, micro_batches, count_fn, scaler, _autocast(device, autocast_dtype))
+    autocast = nullcontext() if autocast_dtype is None else torch.autocast(device, dtype=autocast_dtype)
+    loss_sum, count, unit = _backward_all(model, params, loss_fn, micro_batches, count_fn, scaler, autocast)
     if sync is not None:
         _scale_gradients(params, unit)  # ranks have other units: back to plain sums before they are added
-        totals, unit = sync(model, totals), 1.0
-    loss_sum, count = totals.tolist()
+        totals = sync(model, torch.tensor([loss_sum, count], dtype=torch.float64))
+        (loss_sum, count), unit = totals.tolist(), 1.0
     if count == 0:
         return StepReport(float("nan"), 0.0, 0.0, "no targets")
+    try:
+        return _step(params, optimizer, loss_sum / count, count, unit, scaler, max_norm, max_value, before_step)
+    except BaseException:
+        if scaler is not None:
+            scaler.update(scaler.get_scale())  # same scale, window forgotten: else the next unscale_ raises
+        raise
+
+
+def _step(params, optimizer, loss, count, unit, scaler, max_norm, max_value, before_step) -> StepReport:
+    """From added-up gradients in `unit` to the weights: unscale, divide, norm, finite?, clip, step, scale."""
     if scaler is not None:
         scaler.unscale_(optimizer)
     _scale_gradients(params, unit / count)
     norm = get_total_norm(_gradients(params))
-    report = _report(loss_sum / count, norm, count, scaler)
+    report = _report(loss, norm, count, scaler)
     if not report.skipped:
-        _clip(params, norm, max_norm, max_value)
+        _clip(params, norm, report.grad_norm, max_norm, max_value)
         if before_step is not None:
             before_step(report)
         scaler.step(optimizer) if scaler is not None else optimizer.step()
     if scaler is not None:
         scaler.update()
     return report
+
+
+def _check(model: nn.Module, scaler, autocast_dtype: torch.dtype | None, **bounds: float | None) -> None:
+    _refuse_ddp(model)
+    if autocast_dtype is torch.float16 and scaler is None:
+        raise ValueError(
+            "autocast_dtype=torch.float16 needs a scaler that is enabled, got none: small gradients would become 0; "
+            "pass scaler=torch.amp.GradScaler(device), or use torch.bfloat16"
+        )
+    for name, bound in bounds.items():
+        if bound is not None and not bound > 0:
+            raise ValueError(
+                f"{name} must be above 0, got {bound}: 0 stops training; None leaves gradients as they are"
+            )
 
 
 def _refuse_ddp(model: nn.Module) -> None:
@@ -104,14 +143,11 @@ def _refuse_ddp(model: nn.Module) -> None:
         )
 
 
-def _autocast(device: str, dtype: torch.dtype | None) -> AbstractContextManager:
-    return torch.autocast(device, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
+def _backward_all(model, params, loss_fn, micro_batches, count_fn, scaler, autocast) -> tuple[float, float, float]:
+    """Add up gradients of loss * count / unit; returns the sum of loss * count, the sum of counts, and the unit.
 
-
-def _backward_all(model, loss_fn, micro_batches, count_fn, scaler, autocast) -> tuple[torch.Tensor, float]:
-    """Add up gradients of loss * count / unit; returns totals (loss * count, count) and the unit, the first count.
-
-    Plain loss * count would overflow float16 sooner, and cost skipped steps.
+    The unit is the first count: plain loss * count would overflow float16 sooner, and cost skipped steps. For the same
+    reason it grows with a scaler, in powers of two, which change no bit, where a larger count follows.
     """
     count_fn = count_fn or default_count(loss_fn)
     losses, counts, unit = [], [], None
@@ -120,14 +156,17 @@ def _backward_all(model, loss_fn, micro_batches, count_fn, scaler, autocast) -> 
         if count == 0:
             continue  # empty or all ignored: its mean would be 0 / 0
         unit = unit or count
+        while scaler is not None and count > unit:
+            unit *= 2
+            _scale_gradients(params, 0.5)
         with autocast:
             loss = loss_fn(model(inputs), targets)
-        weighted = loss * (count / unit)
+        weighted = loss if count == unit else loss * (count / unit)
         (scaler.scale(weighted) if scaler is not None else weighted).backward()
         losses.append(loss.detach())  # read together below: one wait for the device, not one a micro-batch
         counts.append(count)
     loss_sum = sum(a * b for a, b in zip(torch.stack(losses).tolist() if losses else [], counts, strict=True))
-    return torch.tensor([loss_sum, sum(counts)], dtype=torch.float64), unit or 1.0
+    return loss_sum, sum(counts), unit or 1.0
 
 
 def _gradients(params: list[nn.Parameter]) -> list[torch.Tensor]:
@@ -153,8 +192,8 @@ def _report(loss: float, norm: torch.Tensor, count: float, scaler) -> StepReport
     )
 
 
-def _clip(params: list[nn.Parameter], norm: torch.Tensor, max_norm: float | None, max_value: float | None) -> None:
-    if max_norm is not None:
+def _clip(params, norm: torch.Tensor, grad_norm: float, max_norm: float | None, max_value: float | None) -> None:
+    if max_norm is not None and grad_norm + 1e-6 > 0.999 * max_norm:  # well below, it would multiply by 1.0
         clip_grads_with_norm_(params, max_norm, norm)
     if max_value is not None:
         clip_grad_value_(params, max_value)
