@@ -6,6 +6,7 @@ That every declared exercise keeps its promises is tested in test_exercises.py.
 import multiprocessing
 import random
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from course_utils.collate import collate_boxes, pad_sequences
 from course_utils.exercises import answer, check
-from course_utils.exercises.loaders_position import load_ahead
+from course_utils.exercises.loaders_position_facts import load_ahead
 from course_utils.exercises.loaders_streams import Augmented, Worker
 from course_utils.exercises.machinery import exercises_of, find
 from course_utils.loader_memory import batch_bytes, loader_memory_mib
@@ -115,6 +116,28 @@ def _tokens_first(captions, padding_value):
     return values, lengths, torch.arange(values.shape[1]) < lengths[:, None]
 
 
+def _to_16(captions, padding_value):
+    rows = [torch.nn.functional.pad(c, (0, 16 - len(c)), value=padding_value) for c in captions]
+    lengths = torch.tensor([len(c) for c in captions])
+    return torch.stack(rows), lengths, torch.arange(16) < lengths[:, None]
+
+
+def _lengths_off_the_values(captions, padding_value):
+    values = pad_sequence(captions, batch_first=True, padding_value=padding_value)
+    lengths = (values != padding_value).sum(1)
+    return values, lengths, torch.arange(values.shape[1]) < lengths.unsqueeze(1)
+
+
+def _by_lists_without_a_dtype(captions, padding_value):
+    values, lengths, mask = _by_lists(captions, padding_value)
+    return torch.tensor(values.tolist()), lengths, mask
+
+
+def _float_lengths(captions, padding_value):
+    values, _, mask = _by_lists(captions, padding_value)
+    return values, mask.float().sum(dim=1), mask
+
+
 def _stacked(captions, padding_value):
     return torch.stack(captions), [len(c) for c in captions], torch.ones(len(captions), len(captions[0]), dtype=bool)
 
@@ -126,10 +149,16 @@ def _stacked(captions, padding_value):
         (_everything_off_the_values, "reads_the_mask_off_the_values", "of [0, 3, 0], padded with 0, one token"),
         (_tokens_first, "puts_the_tokens_first", "unless it is told batch_first=True"),
         (_stacked, "stacks_the_captions", "got [2] at entry 0 and [1] at entry 1"),
+        (lambda c, p: _by_lists(sorted(c, key=len), p), "sorts_the_captions", "no longer stand in the same row"),
+        (lambda c, p: _by_lists([x for x in c if len(x)], p), "drops_empty_captions", "a row of padding"),
+        (lambda c, p: _to_16(c, p), "pads_to_a_fixed_length", "the longest caption of the batch"),
+        (_lengths_off_the_values, "reads_the_mask_off_the_values", "Lengths come from the captions"),
+        (_by_lists_without_a_dtype, "makes_another_dtype", "float32 where all are empty"),
+        (_float_lengths, "gives_float_lengths", "expected whole numbers, got floats: [2.0, 1.0]"),
     ],
 )
-def test_captions_padded_with_two_mistakes_are_told_one_of_them(pads, mistake, words):
-    status, found, text = judged("loaders-1", pads)
+def test_captions_padded_otherwise_or_with_two_mistakes_are_told_one(pads, mistake, words):
+    status, found, text = judged("loaders-1", lambda captions, padding_value: pads(captions, padding_value))
     assert (status, found) == ("wrong", mistake) and words in text
 
 
@@ -140,10 +169,11 @@ def test_captions_padded_with_two_mistakes_are_told_one_of_them(pads, mistake, w
         (lambda v, n, m: (v.tolist(), n, m), "the values: expected a tensor of shape (2, 2)"),
         (lambda v, n, m: (v, m, n), "the lengths: at [0]: expected a number, got a list"),
         (lambda v, n, m: (v, n, torch.arange(v.shape[1]) <= n[:, None]), "the mask: at [1, 1]: expected False, got"),
+        (lambda v, n, m: (v, [float(length) for length in n], m), "the lengths: expected whole numbers, got floats"),
         (lambda v, n, m: v, "expected a tuple (the values, the lengths, the mask), got a tensor"),
         (lambda v, n, m: (v, len(n), m), "the lengths: expected a list, got a number"),
     ],
-    ids=["NumPy", "lists", "another order", "one too many", "values alone", "one length"],
+    ids=["NumPy", "lists", "another order", "one too many", "float lengths", "values alone", "one length"],
 )
 def test_padding_that_is_nearly_right_is_told_what_differs(change, words):
     status, _, text = judged("loaders-1", lambda captions, padding_value: change(*_by_lists(captions, padding_value)))
@@ -263,7 +293,7 @@ def _through_an_inner_generator(load, num_batches, position):
     return inner()
 
 
-@pytest.mark.parametrize("fn", [_with_enumerate, _with_next, _one_number_at_a_time, _through_an_inner_generator])
+@pytest.mark.parametrize("fn", [_with_enumerate, _with_next, _through_an_inner_generator])
 def test_every_position_that_counts_at_hand_over_is_right(fn):
     assert judged("loaders-3", fn)[0] == "right"
 
@@ -337,6 +367,45 @@ def _counted_by_the_sampler(load, num_batches, position):
     position.update(epoch=position["epoch"] + 1, batch=0)
 
 
+def _skips_what_was_handed_over(load, num_batches, position):
+    epoch, first = position["epoch"], position["batch"]
+    for number, batch in enumerate(load(epoch, range(num_batches))):
+        if number < first:
+            continue
+        position["epoch"], position["batch"] = divmod(epoch * num_batches + number + 1, num_batches)
+        yield batch
+
+
+def _moves_and_then_takes(load, num_batches, position):
+    batches = load(position["epoch"], range(position["batch"], num_batches))
+    for number in range(position["batch"], num_batches):
+        position["batch"] = number + 1
+        if position["batch"] == num_batches:
+            position.update(epoch=position["epoch"] + 1, batch=0)
+        yield next(batches)
+
+
+def _counted_before_the_call(load, num_batches, position):
+    position["epoch"] += 1
+    return load(position["epoch"] - 1, range(position["batch"], num_batches))
+
+
+def _one_more_than_needed(load, num_batches, position):
+    pairs = pairwise([*load(position["epoch"], range(position["batch"], num_batches)), None])
+    for batch, following in pairs:
+        position["batch"] += 1
+        if following is None:
+            position.update(epoch=position["epoch"] + 1, batch=0)
+        yield batch
+
+
+def _epoch_behind_the_loop(load, num_batches, position):
+    for batch in load(position["epoch"], range(position["batch"], num_batches)):
+        position["batch"] = 0 if position["batch"] + 1 == num_batches else position["batch"] + 1
+        yield batch
+    position["epoch"] += 1
+
+
 @pytest.mark.parametrize(
     "fn, mistake, words",
     [
@@ -345,6 +414,12 @@ def _counted_by_the_sampler(load, num_batches, position):
         (_wrapped_behind_its_yield, "wraps_after_the_last_step", "an epoch without a batch"),
         (_greater_than, "never_wraps", "a loop over 10 epochs trains for one"),
         (_counted_by_the_sampler, "counts_the_numbers_that_were_read", "three are counted"),
+        (_one_number_at_a_time, "starts_a_loader_for_each_batch", "nothing is made ahead"),
+        (_skips_what_was_handed_over, "makes_the_old_batches_again", "made once more"),
+        (_moves_and_then_takes, "counts_before_the_batch_is_there", "where making the first batch raises"),
+        (_counted_before_the_call, "counts_before_the_batch_is_there", "at the call, or before `next`"),
+        (_one_more_than_needed, "fetches_a_batch_ahead", "batches taken from load, with the first one in hand: 3"),
+        (_epoch_behind_the_loop, "wraps_after_the_last_step", "an epoch without a batch"),
     ],
 )
 def test_positions_that_people_keep_first_are_recognised(fn, mistake, words):
@@ -361,9 +436,19 @@ def _numbers_too(load, num_batches, position):
     yield from enumerate(_with_enumerate(load, num_batches, position))
 
 
-def _counted_before_the_call(load, num_batches, position):
-    position["epoch"] += 1
-    return load(position["epoch"] - 1, range(position["batch"], num_batches))
+def _tensors(load, num_batches, position):
+    for batch in load(position["epoch"], range(position["batch"], num_batches)):
+        position["epoch"], position["batch"] = map(torch.as_tensor, (position["epoch"], position["batch"] + 1))
+        if position["batch"] == num_batches:
+            position.update(epoch=position["epoch"] + 1, batch=torch.tensor(0))
+        yield batch
+
+
+def _swallows_the_error(load, num_batches, position):
+    try:
+        yield from _with_enumerate(load, num_batches, position)
+    except Exception:
+        return
 
 
 def _one_iterator_for_ever(load, num_batches, position):
@@ -395,7 +480,8 @@ def _another_key(load, num_batches, position):
     [
         (_into_the_next_epochs, "wrong", "the batches, as (epoch, number): [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]"),
         (_numbers_too, "wrong", "the batches, as (epoch, number): [(0, (0, 0))"),
-        (_counted_before_the_call, "wrong", "the position before the first batch is asked for: (1, 0)"),
+        (_tensors, "wrong", "('Tensor 0', 'Tensor 1')"),
+        (_swallows_the_error, "wrong", "the error of load did not come out"),
         (_one_iterator_for_ever, "wrong", "called again after the last batch, it yields: []"),
         (_taken_back_at_a_break, "wrong", "after a `break` at the first batch, the position: (0, 0)"),
         (_another_key, "raised", 'KeyError: \'count\' line'),

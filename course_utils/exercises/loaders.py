@@ -13,7 +13,8 @@ from torch.utils.data import default_collate
 
 from course_utils.exercises.declare import exercise
 from course_utils.exercises.loaders_bytes import bytes_ahead
-from course_utils.exercises.loaders_captions import pad_captions, part_differs
+from course_utils.exercises.loaders_captions import part_differs
+from course_utils.exercises.loaders_captions_forms import pad_captions
 from course_utils.exercises.loaders_position import hand_over
 from course_utils.exercises.loaders_streams import own_streams
 from course_utils.exercises.loaders_workers import decide_workers

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from course_utils.exercises.compare import difference, is_array
+from course_utils.exercises.compare import as_number, difference, is_array
 from course_utils.exercises.declare import exercise
+from course_utils.exercises.wording import short
 
 
 def _captions(tokens: list[list[int]], padding_value: int, dtype: str = "int64") -> tuple[list, int]:
@@ -26,6 +26,18 @@ def _lengths_as_list(result: Any, *_) -> Any:
         return result
     values, lengths, mask = result
     return values, lengths.tolist() if is_array(lengths) and lengths.ndim == 1 else lengths, mask
+
+
+def _padding_differs(expected: tuple, got: Any) -> str | None:
+    """As `part_differs`; lengths that are floats are told, although 2.0 equals 2: nothing can be cut at 2.0."""
+    found = part_differs(("the values", "the lengths", "the mask"), expected, got)
+    if found or _has_floats(expected[1]) or not _has_floats(got[1]):
+        return found
+    return f"the lengths: expected whole numbers, got floats: {short(got[1])}"
+
+
+def _has_floats(lengths: list) -> bool:
+    return any(isinstance(as_number(length), float) for length in lengths)
 
 
 def part_differs(parts: tuple[str, ...], expected: tuple, got: Any) -> str | None:
@@ -66,7 +78,7 @@ def _padded(values: list, lengths: list[int], dtype: torch.dtype = torch.int64) 
     arrange=_captions,
     observe=_lengths_as_list,
     describe=_described,
-    difference=partial(part_differs, ("the values", "the lengths", "the mask")),
+    difference=_padding_differs,
     keep_arguments=True,
     imports="import torch",
     hints=[
@@ -99,15 +111,15 @@ def pad_captions(captions: list, padding_value: int) -> tuple:
     return values, lengths, torch.arange(values.shape[1]) < lengths[:, None]
 
 
-def _lengths(captions) -> torch.Tensor:
+def lengths_of(captions) -> torch.Tensor:
     return torch.tensor([len(caption) for caption in captions])
 
 
-def _values(captions, padding_value) -> torch.Tensor:
+def values_of(captions, padding_value) -> torch.Tensor:
     return pad_sequence(captions, batch_first=True, padding_value=padding_value)
 
 
-def _mask(lengths: torch.Tensor, width: int) -> torch.Tensor:
+def mask_of(lengths: torch.Tensor, width: int) -> torch.Tensor:
     return torch.arange(width) < lengths[:, None]
 
 
@@ -119,16 +131,16 @@ def _right(captions, padding_value) -> tuple[torch.Tensor, torch.Tensor, torch.T
 def stacks_the_captions(captions, padding_value):
     """torch.stack takes tensors of one shape only. This fails at the first batch with two different lengths, and until
     then it looks right: a batch of one always passes."""
-    lengths = _lengths(captions)
+    lengths = lengths_of(captions)
     values = torch.stack(captions)
-    return values, lengths, _mask(lengths, values.shape[1])
+    return values, lengths, mask_of(lengths, values.shape[1])
 
 
 @pad_captions.form_of("stacks_the_captions")
 def makes_a_tensor_of_the_captions(captions, padding_value):
-    lengths = _lengths(captions)
+    lengths = lengths_of(captions)
     values = torch.tensor([caption.tolist() for caption in captions])
-    return values, lengths, _mask(lengths, values.shape[1])
+    return values, lengths, mask_of(lengths, values.shape[1])
 
 
 @pad_captions.wrong
@@ -155,8 +167,9 @@ def measures_lengths_and_mask_after_padding(captions, padding_value):
 
 @pad_captions.wrong
 def reads_the_mask_off_the_values(captions, padding_value):
-    """The mask asks which values differ from the padding value. A caption that holds this value as a token loses it:
-    of [0, 3, 0], padded with 0, one token of three is left. Make the mask of the lengths."""
+    """The mask, or the lengths, ask which values differ from the padding value. A caption that holds this value as a
+    token loses it: of [0, 3, 0], padded with 0, one token of three is left. Lengths come from the captions, the mask
+    from the lengths."""
     values, lengths, _ = _right(captions, padding_value)
     return values, lengths, values != padding_value
 
@@ -173,13 +186,13 @@ def pads_with_zero_always(captions, padding_value):
     """The padding is 0 whatever was asked for: where 0 is a word, every short caption now ends in that word, and an
     ignore_index that equals padding_value leaves it in the loss. Pass padding_value on."""
     _, lengths, mask = _right(captions, padding_value)
-    return _values(captions, 0), lengths, mask
+    return values_of(captions, 0), lengths, mask
 
 
 @pad_captions.form_of("pads_with_zero_always")
 def pads_with_zero_and_reads_the_mask_off(captions, padding_value):
-    values = _values(captions, 0)
-    return values, _lengths(captions), values != 0
+    values = values_of(captions, 0)
+    return values, lengths_of(captions), values != 0
 
 
 @pad_captions.wrong
@@ -220,7 +233,7 @@ def drops_empty_captions(captions, padding_value):
     the next one, or the sizes no longer fit. An empty caption is a row of padding, with length 0."""
     kept = [caption for caption in captions if len(caption)]
     if not kept:
-        return captions[0].new_zeros(0, 0), _lengths([]), torch.zeros(0, 0, dtype=torch.bool)
+        return captions[0].new_zeros(0, 0), lengths_of([]), torch.zeros(0, 0, dtype=torch.bool)
     return _right(kept, padding_value)
 
 
@@ -241,7 +254,8 @@ def puts_the_tokens_first_in_the_mask_too(captions, padding_value):
 @pad_captions.wrong
 def makes_another_dtype(captions, padding_value):
     """The values no longer have the captions' dtype: torch.zeros makes floats, with which no embedding can be indexed,
-    and torch.full int64, twice the bytes of int32. captions[0].new_full(shape, value) keeps it."""
+    torch.full int64, and torch.tensor of lists int64, but float32 where all are empty. captions[0].new_full(shape,
+    value) keeps it."""
     values, lengths, mask = _right(captions, padding_value)
     return values.float(), lengths, mask
 
@@ -274,76 +288,34 @@ def loses_the_values_of_a_batch_of_one(captions, padding_value):
     return values.squeeze(), lengths, mask
 
 
-# Two of these at once, as they come: the one that shows in the earlier case is named.
+@pad_captions.wrong
+def sorts_the_captions(captions, padding_value):
+    """The captions are sorted by their length: caption and photo, or label, no longer stand in the same row. Where a
+    recurrent network wants them sorted, pack_padded_sequence(..., enforce_sorted=False) does it and undoes it."""
+    return _right(sorted(captions, key=len, reverse=True), padding_value)
 
 
-def _three(values, mask, lengths=lambda captions, values, mask: _lengths(captions)):
-    def pads(captions, padding_value):
-        made = values(captions, padding_value)
-        marked = mask(made, _lengths(captions), padding_value)
-        return made, lengths(captions, made, marked), marked
-
-    return pads
-
-
-def _of_the_width(values, lengths, padding_value):
-    return _mask(lengths, values.shape[1])
+@pad_captions.wrong
+def pads_to_a_fixed_length(captions, padding_value):
+    """The rows have a fixed length: short batches are mostly padding, which costs memory and time in every layer, and a
+    longer caption does not fit. T is the length of the longest caption of the batch."""
+    values = captions[0].new_full((len(captions), 5), padding_value)
+    for row, caption in zip(values, captions, strict=True):
+        row[: len(caption)] = caption
+    return values, lengths_of(captions), mask_of(lengths_of(captions), 5)
 
 
-def _unlike_padding(values, lengths, padding_value):
-    return values != padding_value
+@pad_captions.wrong
+def marks_one_place_too_many(captions, padding_value):
+    """The mask is True at one place too many in each row, the first of the padding: here stands `<=`. Places count from
+    0, so a caption of length 2 has the places 0 and 1."""
+    values, lengths, _ = _right(captions, padding_value)
+    return values, lengths, torch.arange(values.shape[1]) <= lengths[:, None]
 
 
-def _unlike_zero(values, lengths, padding_value):
-    return values != 0
-
-
-def _as(dtype, mask=_of_the_width):
-    return lambda *given: mask(*given).to(dtype)
-
-
-def _not(mask=_of_the_width):
-    return lambda *given: ~mask(*given)
-
-
-def _sums(captions, values, mask):
-    return mask.sum(dim=1)
-
-
-def _zeros(captions, padding_value):
-    return _values(captions, 0).float()
-
-
-def _floats(captions, padding_value):
-    return _values(captions, padding_value).float()
-
-
-def _int64(captions, padding_value):
-    return _values(captions, padding_value).long()
-
-
-_TWO_AT_ONCE = {
-    "makes_another_dtype": [
-        *(_three(_zeros, mask) for mask in (_of_the_width, _as(torch.float32), _as(torch.int64), _unlike_zero, _not())),
-        *(_three(_floats, mask) for mask in (_as(torch.float32), _as(torch.int64), _unlike_padding, _not())),
-        _three(_zeros, _unlike_zero, _sums),
-    ],
-    "puts_the_tokens_first": [
-        _three(lambda captions, value: pad_sequence(captions, padding_value=value), _of_the_width),
-        _three(lambda captions, value: pad_sequence(captions), lambda values, lengths, _: _mask(lengths, len(values))),
-        _three(lambda captions, value: pad_sequence(captions), _of_the_width),
-    ],
-    "makes_the_mask_of_numbers": [
-        *(_three(_values, _as(dtype)) for dtype in (torch.float32, torch.int32, torch.uint8)),
-        *(_three(_values, _as(dtype, _unlike_padding)) for dtype in (torch.float32, torch.int64)),
-        _three(_int64, _as(torch.int64)),
-    ],
-    "inverts_the_mask": [_three(_values, _not(_unlike_padding)), _three(_int64, _not())],
-    "measures_the_lengths_after_padding": [
-        _three(_values, _unlike_padding, lambda captions, values, mask: [values.shape[1]] * len(captions))
-    ],
-    "reads_the_mask_off_the_values": [_three(_int64, _unlike_padding), _three(_int64, _unlike_padding, _sums)],
-}
-for _mistake, _forms in _TWO_AT_ONCE.items():
-    for _form in _forms:
-        pad_captions.form_of(_mistake)(_form)
+@pad_captions.wrong
+def gives_float_lengths(captions, padding_value):
+    """The lengths are floats: `row[:length]` and pack_padded_sequence take whole numbers only. A sum over a mask of
+    floats, or a tensor made with a float dtype, gives them; len(caption) does not."""
+    values, lengths, mask = _right(captions, padding_value)
+    return values, lengths.float(), mask

@@ -2,61 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterator
 
 from course_utils.exercises.declare import exercise
-from course_utils.exercises.facts import Said, facts_differ
+from course_utils.exercises.facts import facts_differ
+from course_utils.exercises.loaders_position_facts import Load, position_facts, sound_position
 
-_AHEAD = 2
-
-
-def load_ahead(epoch: int, numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Batches as (epoch, number), in order; two numbers are read ahead of the batch that is yielded, as workers do."""
-    waiting: deque = deque()
-    for number in numbers:
-        waiting.append((epoch, number))
-        if len(waiting) > _AHEAD:
-            yield waiting.popleft()
-    yield from waiting
-
-
-_BEFORE, _BATCHES = "the position before the first batch is asked for", "the batches, as (epoch, number)"
-_HELD, _AFTER = "the position with each batch in hand, as (epoch, batch)", "the position after the last batch"
-_BROKEN, _RESUMED = "after a `break` at the first batch, the position", "and the next call then yields"
-_NEXT = "called again after the last batch, it yields"
-
-
-def _place(position: dict) -> tuple:
-    return position.get("epoch"), position.get("batch")
-
-
-def _position_facts(fn: Callable, result: Iterator, load: Callable, num_batches: int, position: dict) -> dict:
-    """Positions before, in and after the loop, and what a run gets that goes on from there."""
-    if isinstance(result, (list, tuple)):
-        words = "in a list, all loaded before the loop makes its first step: `yield` each one"
-        return {_BEFORE: _place(position), _BATCHES: Said("in a list", words)}
-    most = num_batches + 2  # one that never ends is cut here
-    start, before = dict(position), _place(position)
-    taken = [(batch, _place(position)) for batch in islice(result, most)]
-    facts = {_BEFORE: before, _BATCHES: [batch for batch, _ in taken], _HELD: [place for _, place in taken]}
-    facts |= {_AFTER: _place(position), _NEXT: list(islice(fn(load, num_batches, position), most))}
-    broken = dict(start)
-    for _ in (loop := fn(load, num_batches, broken)):
-        break
-    getattr(loop, "close", int)()
-    facts[_BROKEN] = _place(broken)
-    return facts | {_RESUMED: list(islice(fn(load, num_batches, broken), most))}
-
-
-def _sound(num_batches: int, epoch: int, batch: int) -> dict:
-    """By counting on: what is due from batch `batch` of `epoch` on."""
-    rest = [(epoch, number) for number in range(batch, num_batches)]
-    counted = [(epoch, number + 1) for _, number in rest[:-1]] + [(epoch + 1, 0)]
-    following = [(epoch + 1, number) for number in range(num_batches)]
-    facts = {_BEFORE: (epoch, batch), _BATCHES: rest, _HELD: counted, _AFTER: (epoch + 1, 0), _NEXT: following}
-    return facts | {_BROKEN: counted[0], _RESUMED: rest[1:] or following}
+_CASES = [(3, 0, 0), (3, 4, 1), (4, 0, 3), (1, 2, 0)]
 
 
 @exercise(
@@ -64,10 +16,10 @@ def _sound(num_batches: int, epoch: int, batch: int) -> dict:
     title="A position that counts what was handed over",
     difficulty="medium",
     minutes=12,
-    cases=[(3, 0, 0), (3, 4, 1), (4, 0, 3), (1, 2, 0)],
-    expected=[_sound(3, 0, 0), _sound(3, 4, 1), _sound(4, 0, 3), _sound(1, 2, 0)],
-    arrange=lambda num_batches, epoch, batch: (load_ahead, num_batches, {"epoch": epoch, "batch": batch}),
-    probe=_position_facts,
+    cases=_CASES,
+    expected=[sound_position(*case) for case in _CASES],
+    arrange=lambda num_batches, epoch, batch: (Load(), num_batches, {"epoch": epoch, "batch": batch}),
+    probe=position_facts,
     difference=facts_differ,
     describe=lambda num_batches, epoch, batch: (
         f'hand_over(load, num_batches={num_batches}, position={{"epoch": {epoch}, "batch": {batch}}})'
@@ -86,10 +38,12 @@ def hand_over(load, num_batches: int, position: dict):
     """Yield the rest of an epoch; a batch counts when it is handed over: a generator function.
 
     load        : load(epoch, numbers) gives an iterator over the batches of these numbers, in
-                  order. Like a loader with workers it reads numbers ahead of what it yields
+                  order. Like a loader with workers it reads numbers ahead of what it yields, and
+                  each call starts workers: call it once, with the batches that are still due
     num_batches : of an epoch, 1 or more
     position    : {"epoch": 0, "batch": 1}, where to begin: batch 0 was handed over, 1 comes next.
-                  It is changed in place, and always names the batch that comes next
+                  It is changed in place, and always names the batch that comes next, in plain
+                  whole numbers. If making a batch raises, it still names that batch
     yields      : the batches from there to the end of that epoch, and no further
 
     With 3 batches an epoch and the position above, two are yielded. While the loop has batch 1 in
@@ -187,9 +141,9 @@ def counts_the_numbers_that_were_read_and_wraps_behind(load, num_batches, positi
 
 
 @hand_over.wrong
-def counts_the_batch_read_ahead(load, num_batches, position):
-    """A batch is fetched for the next turn and counted with this one. With the first in hand two are counted: after a
-    `break`, or a stop there, the one that was fetched is lost. Count what goes out, not what came in."""
+def fetches_a_batch_ahead(load, num_batches, position):
+    """A batch is fetched for the next turn before this one is handed over: the step waits for a batch that it does not
+    need yet. If it is counted with this one, a `break` there loses it. Count what goes out, not what came in."""
     batches = _rest(load, num_batches, position)
     held = next(batches)
     _count(position, num_batches)
@@ -198,6 +152,25 @@ def counts_the_batch_read_ahead(load, num_batches, position):
         yield held
         held = fetched
     yield held
+
+
+@hand_over.form_of("fetches_a_batch_ahead")
+def fetches_a_batch_ahead_and_counts_right(load, num_batches, position):
+    batches = _rest(load, num_batches, position)
+    held = next(batches)
+    for fetched in batches:
+        _count(position, num_batches)
+        yield held
+        held = fetched
+    _count(position, num_batches)
+    yield held
+
+
+@hand_over.form_of("fetches_a_batch_ahead")
+def fetches_all_and_counts_right(load, num_batches, position):
+    for batch in list(_rest(load, num_batches, position)):
+        _count(position, num_batches)
+        yield batch
 
 
 @hand_over.wrong
@@ -209,6 +182,14 @@ def wraps_after_the_last_step(load, num_batches, position):
         position["batch"] += 1
         yield batch
     position.update(epoch=epoch + 1, batch=0)
+
+
+@hand_over.form_of("wraps_after_the_last_step")
+def counts_the_epoch_after_the_last_step(load, num_batches, position):
+    for batch in _rest(load, num_batches, position):
+        position["batch"] = (position["batch"] + 1) % num_batches
+        yield batch
+    position["epoch"] += 1
 
 
 @hand_over.wrong
@@ -224,26 +205,25 @@ def wraps_at_the_next_call(load, num_batches, position):
 
 @hand_over.wrong
 def never_wraps(load, num_batches, position):
-    """After the last batch the position stays at the end of the epoch: every further call yields nothing, and a loop
-    over 10 epochs trains for one, without an error. After the last batch comes batch 0 of the next epoch."""
+    """After the last batch the position stays at the end of the epoch (or the new one went into a new dict of the same
+    name): every further call yields nothing, and a loop over 10 epochs trains for one, without an error. After the last
+    batch comes batch 0 of the next epoch, in the dict itself."""
     for batch in _rest(load, num_batches, position):
         position["batch"] += 1
         yield batch
 
 
 @hand_over.wrong
-def stays_in_the_epoch(load, num_batches, position):
-    """The batch goes back to 0 and the epoch stays: the next call reads the same epoch in the same order again, and the
-    keys of its augmentations repeat as well. The epoch is one further too."""
+def moves_one_of_the_two(load, num_batches, position):
+    """With the last batch only one of the two moves. If the epoch stays, it is read again in the same order, with the
+    same augmentations; if the batch stays at the end, the next call yields nothing. Both have to move."""
     for batch in _rest(load, num_batches, position):
         position["batch"] = (position["batch"] + 1) % num_batches
         yield batch
 
 
-@hand_over.wrong
+@hand_over.form_of("moves_one_of_the_two")
 def counts_the_epoch_and_keeps_the_batch(load, num_batches, position):
-    """The epoch is one further and the batch stays at the end: the next call looks for batches behind the last one and
-    yields nothing. Set the batch to 0 as well."""
     epoch = position["epoch"]
     for batch in _rest(load, num_batches, position):
         position["batch"] += 1
@@ -266,6 +246,68 @@ def begins_the_epoch_anew_and_counts_on(load, num_batches, position):
     for batch in load(position["epoch"], range(num_batches)):
         _count(position, num_batches)
         yield batch
+
+
+@hand_over.wrong
+def makes_the_old_batches_again(load, num_batches, position):
+    """`load` is asked for the whole epoch, and what was handed over before is thrown away: the batches are right, and
+    each of the old ones is made once more. A resume in the last tenth of an epoch takes as long as nine tenths of it.
+    Ask for range(position["batch"], num_batches)."""
+    first = position["batch"]
+    for number, batch in enumerate(load(position["epoch"], range(num_batches))):
+        if number >= first:
+            _count(position, num_batches)
+            yield batch
+
+
+@hand_over.wrong
+def starts_a_loader_for_each_batch(load, num_batches, position):
+    """`load` is called again for every batch: workers are started each time, and nothing is made ahead, so that each
+    step waits for a whole batch. Call it once, and take the batches one by one from what it returns."""
+    epoch = position["epoch"]
+    for number in range(position["batch"], num_batches):
+        batch = next(load(epoch, range(number, num_batches)))
+        _count(position, num_batches)
+        yield batch
+
+
+@hand_over.form_of("starts_a_loader_for_each_batch")
+def starts_a_loader_for_each_number(load, num_batches, position):
+    epoch = position["epoch"]
+    for number in range(position["batch"], num_batches):
+        batch = next(load(epoch, [number]))
+        _count(position, num_batches)
+        yield batch
+
+
+@hand_over.wrong
+def counts_before_the_batch_is_there(load, num_batches, position):
+    """The position moves before the batch is there: at the call, or before `next`. If making the batch raises, or
+    nobody asks for it, it counts as handed over, and no step ever sees it. Take the batch, count it, `yield` it."""
+    batches = _rest(load, num_batches, position)
+    for _ in range(position["batch"], num_batches):
+        _count(position, num_batches)
+        yield next(batches)
+
+
+@hand_over.form_of("counts_before_the_batch_is_there")
+def counts_the_epoch_at_the_call(load, num_batches, position):
+    position["epoch"] += 1
+    return load(position["epoch"] - 1, range(position["batch"], num_batches))
+
+
+@hand_over.form_of("counts_before_the_batch_is_there")
+def counts_a_batch_at_the_call(load, num_batches, position):
+    batches = _rest(load, num_batches, position)
+    _count(position, num_batches)
+    return batches
+
+
+@hand_over.form_of("counts_before_the_batch_is_there")
+def counts_the_epoch_at_the_call_and_loads_later(load, num_batches, position):
+    batches = _rest(load, num_batches, dict(position))
+    position.update(epoch=position["epoch"] + 1, batch=0)
+    return batches
 
 
 @hand_over.wrong
