@@ -6,6 +6,8 @@ that goes to a place with `begin(epoch, offset)` and yields (key, batch, whether
 
 from __future__ import annotations
 
+import functools
+import signal
 import traceback
 import warnings
 import weakref
@@ -29,6 +31,13 @@ def as_it_is(batch: Any) -> Any:
 def can_pin() -> bool:
     """Whether torch pins memory here: with an accelerator, but not for Apple's; elsewhere its loader only warns."""
     return torch.accelerator.is_available() and torch.accelerator.current_accelerator().type != "mps"
+
+
+def _begin_worker(worker_init_fn: Callable[[int], Any] | None, worker_id: int) -> None:
+    """In a new worker. Ctrl-C reaches every process of a terminal or a notebook; the main one says what it means."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if worker_init_fn is not None:
+        worker_init_fn(worker_id)
 
 
 class _Kept:
@@ -101,7 +110,7 @@ class WorkerPool:
         if self._kept.iterator is not None:
             try:
                 return self._kept.begin(epoch, offset)
-            except RuntimeError:  # they died: Ctrl-C reached them too
+            except RuntimeError:  # they died
                 self._kept.end()
         self._kept.feed = self._make_feed()
         self._kept.loader = self._new_loader(self._kept.feed)
@@ -113,13 +122,14 @@ class WorkerPool:
         _end_workers(iterator)
 
     def _new_loader(self, feed: Any) -> DataLoader:
+        begin_worker = functools.partial(_begin_worker, self._options.get("worker_init_fn"))
         return DataLoader(
             feed.dataset,
             collate_fn=as_it_is,
             num_workers=self._num_workers,
             generator=torch.Generator(),  # else each iteration would draw from the global one
             **feed.sampling,
-            **self._options,
+            **self._options | {"worker_init_fn": begin_worker},
         )
 
 

@@ -311,12 +311,21 @@ def test_an_exception_of_take_names_the_examples():
         next(iter(loader_of(Broken(), shuffle=False, num_workers=1)))
 
 
+def test_ctrl_c_reaches_the_main_process_alone_and_no_batch_is_lost():
+    iteration = iter(loader_of(prefetch_factor=1))
+    got = [next(iteration), next(iteration)]  # one of each worker: both have begun
+    for child in multiprocessing.active_children():
+        os.kill(child.pid, signal.SIGINT)
+    time.sleep(0.2)
+    assert len(got + list(iteration)) == 4
+
+
 @pytest.mark.parametrize("noticed", [True, False])
-def test_persistent_workers_that_were_interrupted_are_made_anew(noticed):
+def test_persistent_workers_that_ended_are_made_anew(noticed):
     loader = loader_of(persistent_workers=True)
     list(loader)
     for child in multiprocessing.active_children():
-        os.kill(child.pid, signal.SIGINT)  # what Ctrl-C does to them
+        os.kill(child.pid, signal.SIGTERM)
         if noticed:
             child.join()
     assert len(list(loader)) == 4
