@@ -40,7 +40,7 @@ def said(call: Callable[[], Any]) -> str:
 
 
 class OwnGenerator(Dataset):
-    """Pictures in a random light, drawn from a generator of the dataset's own: each worker gets a copy of it.
+    """Pictures in a random light, drawn from a generator of the dataset's own.
 
     images  : float (N, ...)
     targets : int64 (N,)

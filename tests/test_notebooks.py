@@ -46,7 +46,6 @@ EXEMPT = {
         "fine-run": "fine-betrayed",
         "start": "start-facts",
         "grow": "grow-facts",
-        "notebook-class": "notebook-cure",
         "tune": "tune-facts",
         "claim-c17-run": "claim-c17-facts",
         "claim-c68-run": "claim-c68-facts",
