@@ -736,23 +736,6 @@ def _drawn(info):
     info.dataset.numpy_rng.seed(random.getrandbits(32))
 
 
-@pytest.mark.parametrize(
-    "fn, mistake, words",
-    [
-        (_in_local_variables, "leaves_the_copies_alike", "1 of 4 different; it should be: all different"),
-        (_seconds, "leaves_the_copies_alike", "All workers draw the same numbers"),
-        (_nanoseconds, "seeds_from_the_clock", "no run can be repeated"),
-        (_initial_seed_for_numpy, "forgets_numpys_range", "the worker dies with a ValueError before its first batch"),
-        (_all_but_worker_0, "leaves_worker_0_alike", "1 of 41 different"),
-        (_numpy_by_the_id, "seeds_with_the_id_alone", "numpy_rng, the streams of worker 0 in 41 epochs"),
-        (_drawn, "draws_the_seeds", "Python's is drawn from"),
-    ],
-)
-def test_streams_that_people_give_first_are_recognised(fn, mistake, words):
-    status, found, text = judged("loaders-6", fn)
-    assert (status, found) == ("wrong", mistake) and words in text
-
-
 def _a_thousand_seeds(info):
     info.dataset.torch_rng.manual_seed(info.seed % 1000)
     info.dataset.numpy_rng.seed(info.seed % 1000)
@@ -763,21 +746,63 @@ def _at_most_the_largest(info):
     info.dataset.numpy_rng.seed(min(info.seed, 2**32 - 1))
 
 
+def _outside_a_worker(info):
+    get_worker_info().dataset.torch_rng.manual_seed(0)
+
+
+def _sixteen_bits(info):
+    info.dataset.torch_rng.manual_seed(info.seed % 65536)
+    info.dataset.numpy_rng.seed(info.seed % 65536)
+
+
+def _a_number_is_awaited(worker_id):
+    np.random.seed((torch.initial_seed() + worker_id) % 2**32)
+
+
+def _under_another_name(info):
+    info.dataset.own = np.random.RandomState(info.seed % 2**32)
+
+
+@pytest.mark.parametrize(
+    "fn, mistake, words",
+    [
+        (_in_local_variables, "leaves_the_copies_alike", "1 of 4 different; it should be: all different"),
+        (_seconds, "leaves_the_copies_alike", "All workers draw the same numbers"),
+        (_nanoseconds, "seeds_from_the_clock", "no run can be repeated"),
+        (
+            _initial_seed_for_numpy,
+            "leaves_the_range_of_numpy_seeds",
+            "the worker dies with a ValueError before its first batch",
+        ),
+        (_all_but_worker_0, "leaves_worker_0_alike", "1 of 10 different"),
+        (_numpy_by_the_id, "seeds_with_the_id_alone", "numpy_rng, the streams of worker 0 in 10 epochs"),
+        (_a_thousand_seeds, "keeps_too_few_seeds", "of 10 different; it should be: all different"),
+        (_sixteen_bits, "keeps_too_few_seeds", "repeats a stream of another epoch"),
+        (_at_most_the_largest, "keeps_too_few_seeds", "streams of worker 0 in 10 epochs: 3 of 10 different"),
+        (_outside_a_worker, "asks_for_the_info_itself", "The info is handed to you"),
+        (_a_number_is_awaited, "takes_the_info_for_a_number", "of which info.id is the number"),
+        (_under_another_name, "gives_the_dataset_something_new", "the dataset got: a new own"),
+        (_drawn, "takes_seeds_from_a_global_generator", "Python's is drawn from"),
+    ],
+)
+def test_streams_that_people_give_first_are_recognised(fn, mistake, words):
+    status, found, text = judged("loaders-6", fn)
+    assert (status, found) == ("wrong", mistake) and words in text
+
+
 def _the_global_ones_in_their_place(info):
     info.dataset.torch_rng, info.dataset.numpy_rng = torch.default_generator, np.random
 
 
-def _outside_a_worker(info):
-    get_worker_info().dataset.torch_rng.manual_seed(0)
+def _calls_what_is_no_function(info):
+    info.dataset.torch_rng.manual_seed(info.seed())
 
 
 @pytest.mark.parametrize(
     "fn, status, words",
     [
-        (_a_thousand_seeds, "wrong", "of 41 different; it should be: all different"),
-        (_at_most_the_largest, "wrong", "torch_rng, the streams of worker 0 in 41 epochs: 2 of 41 different"),
         (_the_global_ones_in_their_place, "wrong", "Generator and module; it should be: Generator and RandomState"),
-        (_outside_a_worker, "raised", "'NoneType' object has no attribute 'dataset' line"),
+        (_calls_what_is_no_function, "raised", "'int' object is not callable line"),
     ],
 )
 def test_streams_that_are_nearly_right_are_told_what_differs(fn, status, words):

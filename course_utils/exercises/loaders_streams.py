@@ -32,7 +32,10 @@ class Worker:
 
 _NUM_WORKERS = 4
 _NAMES = ("torch_rng", "numpy_rng")
-_EPOCHS = [(7919 * number + 104_729) ** 3 % (2**62) for number in range(40)]  # base seeds, far apart
+_EPOCHS = [(7919 * number + 104_729) ** 3 % (2**62) for number in range(8)]  # base seeds, far apart
+_NEAR = 1000 * 2**16  # and one that is so far from the first: remainders by 2**16 and by 1000 are equal
+_NUM_EPOCHS = len(_EPOCHS) + 2
+_GOT = "the dataset got"
 
 
 def _started(base_seed: int, id: int) -> Worker:
@@ -63,20 +66,22 @@ def _alike(streams: list[tuple]) -> str:
 def _stream_facts(fn: Callable, result: None, worker: Worker) -> dict:
     """What the four workers of an epoch draw, and what they draw in other epochs."""
     base_seed = worker.seed - worker.id
-    facts = {"the kinds of the generators": _kinds(worker.dataset)}
+    facts = {"the kinds of the generators": _kinds(worker.dataset), _GOT: "nothing new"}
     if facts_differ(_KINDS, facts):
         return facts
     epoch = [_draws(fn, base_seed, id) for id in range(_NUM_WORKERS)]
     once_more = [_draws(fn, base_seed, id) for id in range(_NUM_WORKERS)]
-    others = [[_draws(fn, seed, id) for seed in (base_seed, *_EPOCHS)] for id in (0, 3)]
+    others = [[_draws(fn, seed, id) for seed in (base_seed, *_EPOCHS, base_seed + _NEAR)] for id in (0, 3)]
     for place, name in enumerate(_NAMES):
         facts[f"{name}, the streams of {_NUM_WORKERS} workers"] = _alike([drawn[place] for drawn in epoch])
-        facts[f"{name}, the streams of worker 0 in {len(_EPOCHS) + 1} epochs"] = _alike([d[place] for d in others[0]])
-        facts[f"{name}, the streams of worker 3 in {len(_EPOCHS) + 1} epochs"] = _alike([d[place] for d in others[1]])
+        facts[f"{name}, the streams of worker 0 in {_NUM_EPOCHS} epochs"] = _alike([d[place] for d in others[0]])
+        facts[f"{name}, the streams of worker 3 in {_NUM_EPOCHS} epochs"] = _alike([d[place] for d in others[1]])
         same = [drawn[place] for drawn in epoch] == [drawn[place] for drawn in once_more]
         facts[f"{name}, the same seeds once more"] = "the same streams" if same else "other streams"
     use = use_of_generators(lambda: fn(Worker(1, _NUM_WORKERS, base_seed + 1, Augmented())))
-    return facts | {"the global generators": use}
+    facts["the global generators"] = use
+    new = [name for name in vars(worker.dataset) if name not in _NAMES]
+    return facts | {_GOT: Said("something new", f"a new {new[0]}")} if new and facts_differ(_SOUND, facts) else facts
 
 
 def _kinds(dataset: Augmented) -> str:
@@ -84,11 +89,11 @@ def _kinds(dataset: Augmented) -> str:
 
 
 _KINDS = {"the kinds of the generators": "Generator and RandomState"}
-_SOUND = _KINDS | {"the global generators": LEFT_ALONE}
+_SOUND = _KINDS | {_GOT: "nothing new", "the global generators": LEFT_ALONE}
 for _name in _NAMES:
     _SOUND[f"{_name}, the streams of {_NUM_WORKERS} workers"] = "all different"
-    _SOUND[f"{_name}, the streams of worker 0 in {len(_EPOCHS) + 1} epochs"] = "all different"
-    _SOUND[f"{_name}, the streams of worker 3 in {len(_EPOCHS) + 1} epochs"] = "all different"
+    _SOUND[f"{_name}, the streams of worker 0 in {_NUM_EPOCHS} epochs"] = "all different"
+    _SOUND[f"{_name}, the streams of worker 3 in {_NUM_EPOCHS} epochs"] = "all different"
     _SOUND[f"{_name}, the same seeds once more"] = "the same streams"
 
 _LARGE = 2**61 + 2**32 - 3  # with an id of 3 added, its remainder by 2**32 begins at 0 again
@@ -187,7 +192,7 @@ def seeds_the_global_generators_too(info):
 
 
 @own_streams.wrong
-def forgets_numpys_range(info):
+def leaves_the_range_of_numpy_seeds(info):
     """NumPy's RandomState takes seeds of 0 to 2**32 - 1, and PyTorch's base seeds go up to 2**63: the worker dies with
     a ValueError before its first batch. A test with a small seed passes. Take info.seed % 2**32."""
     _seed(info, info.seed, info.seed)
@@ -202,16 +207,14 @@ def takes_the_remainder_too_early(info):
 
 
 @own_streams.wrong
-def forgets_the_torch_generator(info):
-    """Only numpy_rng has a stream of its own. What is drawn from torch_rng is still the same in all workers, again in
-    each epoch: half of the augmentations repeat, and the other half hides it."""
+def forgets_one_of_the_generators(info):
+    """Only one of torch_rng and numpy_rng has a stream of its own. What is drawn from the other one is still the same
+    in all workers, again in each epoch: half of the augmentations repeat, and the other half hides it."""
     _seed(info, None, info.seed % 2**32)
 
 
-@own_streams.wrong
+@own_streams.form_of("forgets_one_of_the_generators")
 def forgets_the_numpy_generator(info):
-    """Only torch_rng has a stream of its own. What is drawn from numpy_rng is still the same in all workers, again in
-    each epoch: half of the augmentations repeat, and the other half hides it."""
     _seed(info, info.seed, None)
 
 
@@ -238,8 +241,61 @@ def leaves_worker_0_alike(info):
     _seed(info, info.seed * info.id % 2**63, info.seed * info.id % 2**32)
 
 
+@own_streams.wrong
+def keeps_too_few_seeds(info):
+    """Many values of info.seed become one seed. Base seeds are large and far apart: a remainder by 1000 or 2**16 soon
+    repeats a stream of another epoch, and min(seed, 2**32 - 1) is nearly always the same. Remainders by 2**32 do."""
+    _seed(info, info.seed % 2**16, info.seed % 2**16)
+
+
+@own_streams.wrong
+def asks_for_the_info_itself(info):
+    """get_worker_info() is None outside a worker, and here your function is called in the main process. The info is
+    handed to you: what get_worker_info() gives in a worker is the argument."""
+    _seed(info, torch.utils.data.get_worker_info().seed, None)
+
+
+@own_streams.wrong
+def takes_the_info_for_a_number(info):
+    """What comes in is not the worker's number: it is the whole info, of which info.id is the number and info.seed
+    the seed. (A DataLoader's own worker_init_fn gets the number, and asks get_worker_info() for the rest.)"""
+    info.dataset.torch_rng.manual_seed(torch.initial_seed() + info)
+
+
+@own_streams.wrong
+def gives_the_dataset_something_new(info):
+    """The dataset gets something under another name, and goes on drawing from torch_rng and numpy_rng, which are still
+    copies. Seed these two, or put others of their kind in their places."""
+    info.dataset.own = torch.Generator().manual_seed(info.seed)
+
+
 # Other forms
 
+
+def _few(change: Callable[[int], int]) -> None:
+    own_streams.form_of("keeps_too_few_seeds")(lambda info: _seed(info, change(info.seed), change(info.seed)))
+    own_streams.form_of("keeps_too_few_seeds")(lambda info: _seed(info, info.seed, change(info.seed)))
+
+
+_few(lambda seed: seed % 1000)
+_few(lambda seed: min(seed, 2**32 - 1))
+own_streams.form_of("keeps_too_few_seeds")(lambda info: _seed(info, info.seed, info.seed % 2**16))
+for _name in ("id", "dataset", "num_workers"):
+    own_streams.form_of("asks_for_the_info_itself")(
+        lambda info, name=_name: getattr(torch.utils.data.get_worker_info(), name)
+    )
+for _number in (
+    lambda info: info + torch.initial_seed(),
+    lambda info: info % 2**32,
+    lambda info: 2 * info,
+    lambda info: info.dataset.torch_rng.manual_seed(info),
+    lambda info: info.dataset.numpy_rng.seed(info),
+):
+    own_streams.form_of("takes_the_info_for_a_number")(lambda info, number=_number: number(info) and None)
+for _name in ("own", "rng", "generator"):
+    own_streams.form_of("gives_the_dataset_something_new")(
+        lambda info, name=_name: getattr(info.dataset, name).manual_seed(info.seed)
+    )
 for _number, _mistake in (
     (lambda info: info.id + 42, "seeds_with_the_id_alone"),
     (lambda info: info.seed - info.id, "gives_all_workers_one_seed"),
@@ -254,22 +310,22 @@ for _number, _mistake in (
 
 
 @own_streams.wrong
-def draws_the_seeds(info):
+def takes_seeds_from_a_global_generator(info):
     """The seeds are drawn from a global generator, which moves it: whatever else draws from it in this worker gets
     other numbers than without this function. info.seed is there and costs no draw."""
     _seed(info, int(torch.randint(2**31, ())), int(numpy.random.randint(2**31)))
 
 
-@own_streams.form_of("forgets_numpys_range")
-def forgets_numpys_range_alone(info):
+@own_streams.form_of("leaves_the_range_of_numpy_seeds")
+def leaves_the_range_of_numpy_seeds_alone(info):
     _seed(info, None, info.seed)
 
 
-@own_streams.form_of("forgets_numpys_range")
-def forgets_numpys_range_with_the_initial_seed(info):
+@own_streams.form_of("leaves_the_range_of_numpy_seeds")
+def leaves_the_range_of_numpy_seeds_with_the_initial_seed(info):
     _seed(info, torch.initial_seed(), torch.initial_seed())
 
 
-@own_streams.form_of("forgets_numpys_range")
-def forgets_numpys_range_and_adds_the_id(info):
+@own_streams.form_of("leaves_the_range_of_numpy_seeds")
+def leaves_the_range_of_numpy_seeds_and_adds_the_id(info):
     _seed(info, info.seed + info.id, info.seed + info.id)
