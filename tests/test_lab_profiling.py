@@ -134,7 +134,7 @@ def test_the_parts_are_really_measured_and_the_last_progress_has_the_table(num_w
     assert [part.words.split(":")[0] for part in found][-1] == "the step alone" and len(found) > num_loops
     assert all(part.log is None for part in found[:-1])
     times = found[-1].log.times
-    assert times.step_ms >= 1.0 and times.turn_ms >= times.step_ms / 1.5 and times.num_batches == 100
+    assert times.step_ms > 0.9 and times.turn_ms > 0.9 and times.num_batches == 100  # a step sleeps 1 ms at least
     assert (times.handover_ms > 0) is (num_workers > 0) and times.startup_ms > 0
 
 
