@@ -57,6 +57,7 @@ EXEMPT = {
         "repair-run": "repair-facts",
         "real": "real-facts",
         "diagnose-run": "diagnose-facts",
+        "workers-run": "diagnose-facts",
         "limit": "limit-facts",
         "profile": "profile-facts",
         "memory-table": "peak",

@@ -11,7 +11,17 @@ from course_utils import step_clock
 from course_utils.datasets import ArrayDataset
 from course_utils.loaders import ResumableLoader
 from course_utils.pipeline_model import simulate_pipeline
-from course_utils.profiling import LoopTimes, StepTimer, decide, flops_of, profile_step, tensors_for_backward
+from course_utils.profiling import (
+    LoopTimes,
+    StepTimer,
+    bytes_for_backward,
+    checkpointed,
+    decide,
+    flops_of,
+    peak_bytes,
+    profile_step,
+    tensors_for_backward,
+)
 from course_utils.transforms import ToFloat, with_transform
 
 
@@ -194,7 +204,47 @@ def test_reading_the_loss_each_step_keeps_the_program_from_running_ahead(clock, 
     assert clock.now * 1e3 / 100 == pytest.approx(turn_ms)
 
 
+def test_a_device_that_is_faster_than_the_program_waits_for_the_program_whatever_is_read(clock):
+    device = ToyDevice(clock)
+    for _ in range(100):
+        clock.work(5.9)
+        device.call(2)
+    device.wait()
+    assert clock.now * 1e3 / 100 == pytest.approx(6.02)
+
+
+class LateDevice(list):
+    """Copies when it is waited for."""
+
+    def ask_copy(self, target, source):
+        self.append(lambda: target.copy_(source))
+
+    def wait(self):
+        while self:
+            self.pop(0)()
+
+
+@pytest.mark.parametrize("wait_between, arrived, read_back", [(False, 2, 0), (True, 1, 1)])
+def test_a_copy_that_is_not_waited_for_takes_the_next_batch_and_is_read_too_early(wait_between, arrived, read_back):
+    late, host, on_device, result = LateDevice(), torch.tensor([1]), torch.zeros(1), torch.zeros(1)
+    late.ask_copy(on_device, host)
+    late.ask_copy(result, on_device)
+    if wait_between:
+        late.wait()
+    read = result.item()
+    host.fill_(2)  # the buffer is used again
+    late.wait()
+    assert (on_device.item(), read) == (arrived, read_back)
+
+
 # --- what the parts say
+
+
+def test_a_part_timed_alone_does_not_see_the_hand_over_that_no_other_process_can_do():
+    """The loader alone takes 16 ms a batch, the step 20, a turn their sum: the larger of them is not the bottleneck."""
+    turn = simulate_pipeline(12, 20, num_workers=2, handover_ms=16, load_computes=False, step_computes=False).turn_ms
+    assert turn == pytest.approx(36)
+    assert decide(LoopTimes(step_ms=20, turn_ms=turn, handover_ms=15, num_workers=2)).verdict == "hand-over-bound"
 
 
 def test_data_alone_plus_model_alone_is_not_the_wall_time():
@@ -265,3 +315,40 @@ def test_micro_batches_save_no_operation():
     model, inputs = nn.Linear(8, 4), torch.rand(12, 8)
     whole = flops_of(step_of(model, inputs))
     assert whole == sum(flops_of(step_of(model, part)) for part in inputs.split(3)) == 2 * (2 * 12 * 8 * 4)
+
+
+def test_mean_losses_of_micro_batches_add_up_to_so_many_times_the_gradient():
+    model, inputs, targets = nn.Linear(8, 4), torch.rand(12, 8), torch.arange(12) % 4
+
+    def gradient(weight, size):
+        model.zero_grad()
+        for part, right in zip(inputs.split(size), targets.split(size), strict=True):
+            (weight * nn.functional.cross_entropy(model(part), right)).backward()
+        return model.weight.grad.clone()
+
+    whole = gradient(1, 12)
+    torch.testing.assert_close(gradient(1, 3), 4 * whole)
+    torch.testing.assert_close(gradient(1 / 4, 3), whole)
+
+
+def test_a_segment_that_is_computed_again_moves_the_running_statistics_twice():
+    norm = nn.BatchNorm1d(4)
+    checkpointed(nn.Sequential(norm, nn.ReLU()), 2)(torch.rand(8, 4, requires_grad=True)).sum().backward()
+    assert int(norm.num_batches_tracked) == 2
+
+
+def test_bytes_kept_may_shrink_where_the_peak_does_not():
+    """The first layers are the largest, as in many convolutional networks: their segment is computed again whole."""
+
+    def net(width=8):
+        shapes = [(3, width, 1), (width, width, 2), (width, 2 * width, 2)]
+        convs = [nn.Conv2d(a, b, 3, stride=stride, padding=1) for a, b, stride in shapes]
+        return nn.Sequential(*[layer for conv in convs for layer in (conv, nn.ReLU())])
+
+    model, images = net(), torch.rand(8, 3, 32, 32)
+    ways = [model, checkpointed(model, 2)]
+    kept = [bytes_for_backward(lambda way=way: way(images).sum()) for way in ways]
+    peaks = [
+        peak_bytes(lambda way=way: torch.autograd.grad(way(images).sum(), list(model.parameters()))) for way in ways
+    ]
+    assert kept[1] < 0.6 * kept[0] and 0.9 < peaks[1] / peaks[0] < 1.1
