@@ -38,6 +38,38 @@ def test_the_step_is_that_of_the_whole_batch_however_it_is_cut(tiny_batch, lengt
     assert report[:3] == pytest.approx(expected[:3], rel=1e-5) and report.count == 10 and report.skipped == ""
 
 
+@pytest.mark.parametrize("seed", range(15))
+def test_a_token_weighted_window_is_the_whole_batch_to_a_millionth_for_any_cut(seed):
+    """Sequences of 6 tokens, of which any number is padding."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs, targets = torch.randn(12, 6, 4, generator=generator), torch.randint(3, (12, 6), generator=generator)
+    targets[torch.rand(12, 6, generator=generator) < torch.rand(12, 1, generator=generator)] = -100
+    ends = torch.randint(13, (4,), generator=generator).sort().values
+    lengths = torch.diff(ends, prepend=torch.tensor([0]), append=torch.tensor([12])).tolist()
+    model, optimizer = setup()
+    whole = make_tiny_model()
+
+    def loss_fn(outputs, targets, ignore_index=-100):
+        return F.cross_entropy(outputs.transpose(1, 2), targets, ignore_index=ignore_index)
+
+    loss_fn(whole(inputs), targets).backward()
+    report = update(model, optimizer, loss_fn, cut((inputs, targets), lengths))
+    assert (gradients(model) - gradients(whole)).norm() < 1e-6 * gradients(whole).norm()
+    assert report.count == int((targets != -100).sum())
+
+
+def test_micro_batches_are_drawn_one_at_a_time_so_that_one_graph_lives_at_once(tiny_batch):
+    model, optimizer = setup()
+    seen = []
+
+    def stream():
+        for part in cut(tiny_batch, [6, 4]):
+            seen.append(model[3].weight.grad is not None)
+            yield part
+
+    assert update(model, optimizer, F.cross_entropy, stream()).count == 10 and seen == [False, True]
+
+
 def test_dividing_by_the_number_of_micro_batches_would_weigh_a_ragged_one_wrongly(tiny_batch):
     right, wrong = make_tiny_model(), make_tiny_model()
     F.cross_entropy(right(tiny_batch[0]), tiny_batch[1]).backward()
@@ -84,6 +116,40 @@ def test_gradients_left_by_someone_else_do_not_count(tiny_batch):
     update(clean, one, F.cross_entropy, [tiny_batch])
     update(dirty, other, F.cross_entropy, [tiny_batch])
     assert torch.equal(gradients(clean), gradients(dirty))
+
+
+def test_gradients_of_parameters_that_no_model_holds_are_cleared_too(tiny_batch):
+    model, extra = make_tiny_model(), nn.Parameter(torch.ones(1))
+    extra.grad = torch.ones(1)
+    optimizer = torch.optim.SGD([*model.parameters(), extra], lr=0.1)
+    update(model, optimizer, F.cross_entropy, [tiny_batch])
+    assert extra.item() == 1.0 and extra.grad is None
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.9, 0.9985, 0.9995, 1.0, 1.0005, 1.0015, 1.1, 2.0])
+@pytest.mark.parametrize("size", [1.0, 1e-5])
+def test_a_bound_near_the_norm_clips_to_the_bit_as_torch_does(tiny_batch, factor, size):
+    (plain, one), (model, other) = setup(), setup()
+
+    def loss_fn(outputs, targets):
+        return F.cross_entropy(outputs, targets) * size
+
+    loss_fn(plain(tiny_batch[0]), tiny_batch[1]).backward()
+    max_norm = factor * gradients(plain).norm().item()
+    nn.utils.clip_grad_norm_(plain.parameters(), max_norm)
+    one.step()
+    update(model, other, loss_fn, [tiny_batch], max_norm=max_norm, count_fn=len)
+    assert torch.equal(weights(plain), weights(model)) and torch.equal(gradients(plain), gradients(model))
+
+
+@pytest.mark.parametrize("name", ["max_norm", "max_value"])
+@pytest.mark.parametrize("bound", [0.0, -1.0, float("nan")])
+def test_a_bound_that_is_not_above_0_is_refused_before_anything_is_done(tiny_batch, name, bound):
+    model, optimizer = setup()
+    before = weights(model)
+    with pytest.raises(ValueError, match=f"{name} must be above 0, got {bound}: 0 stops training"):
+        update(model, optimizer, F.cross_entropy, [tiny_batch], **{name: bound})
+    assert torch.equal(weights(model), before) and model[0].weight.grad is None
 
 
 # --- what counts
@@ -263,6 +329,80 @@ def test_the_scaled_loss_is_in_units_of_the_first_count(tiny_batch):
     model, optimizer = setup()
     update(model, optimizer, lambda o, t: o.sum() * 0 + 3.0, cut(tiny_batch, [4, 6]), scaler=Spy("cpu"))
     assert seen == [0.0, 3.0, 2.25]  # a zero first, so that a rank without examples has its scale
+
+
+def test_a_larger_count_later_halves_what_was_added_up_and_changes_no_bit(tiny_batch):
+    """1 target, then 9: in units of 1 the second loss would be 9 times as large as any in the window."""
+    (plain, one), (model, other) = setup(), setup()
+    update(plain, one, F.cross_entropy, cut(tiny_batch, [1, 7, 2]))
+    seen = []
+
+    class Spy(torch.amp.GradScaler):
+        def scale(self, value):
+            seen.append(float(value.detach()))
+            return super().scale(value)
+
+    report = update(model, other, F.cross_entropy, cut(tiny_batch, [1, 7, 2]), scaler=Spy("cpu", init_scale=1024.0))
+    assert torch.equal(weights(plain), weights(model)) and torch.equal(gradients(plain), gradients(model))
+    losses = [F.cross_entropy(make_tiny_model()(x), y).item() for x, y in cut(tiny_batch, [1, 7, 2])]
+    assert seen[1:] == pytest.approx([losses[0], losses[1] * 7 / 8, losses[2] * 2 / 8]) and report.count == 10
+
+
+@pytest.mark.parametrize("lengths", [[512], [256, 256], [1, 511], [1, 1, 510], [500, 12]], ids=str)
+def test_a_healthy_float16_run_skips_no_step_however_its_window_is_cut(lengths):
+    generator = torch.Generator().manual_seed(0)
+    batch = torch.randn(512, 4, generator=generator), torch.randint(3, (512,), generator=generator)
+    model, optimizer = setup()
+    scaler = torch.amp.GradScaler("cpu")  # 65,536 at first
+    how = {"scaler": scaler, "autocast_dtype": torch.float16}
+    reports = [update(model, optimizer, F.cross_entropy, cut(batch, lengths), **how) for _ in range(3)]
+    assert [report.skipped for report in reports] == [""] * 3 and scaler.get_scale() == 65536.0
+
+
+def test_a_hook_that_raises_leaves_the_scaler_as_it_was_and_usable(tiny_batch):
+    model, optimizer = setup()
+    scaler = scaled(growth_interval=2)
+
+    def stop(report):
+        raise KeyError("stop")
+
+    how = {"scaler": scaler, "max_norm": 1.0}
+    update(model, optimizer, F.cross_entropy, [tiny_batch], **how)
+    with pytest.raises(KeyError):
+        update(model, optimizer, F.cross_entropy, [tiny_batch], before_step=stop, **how)
+    assert scaler.get_scale() == 1024.0 and scaler._get_growth_tracker() == 1
+    assert update(model, optimizer, F.cross_entropy, [tiny_batch], **how).skipped == ""
+    assert scaler.get_scale() == 2048.0
+
+
+def test_a_scaler_that_is_disabled_counts_as_none(tiny_batch):
+    (plain, one), (model, other) = setup(), setup()
+    off = torch.amp.GradScaler("cpu", enabled=False)
+    assert update(plain, one, F.cross_entropy, [tiny_batch]) == update(
+        model, other, F.cross_entropy, [tiny_batch], scaler=off
+    )
+    assert torch.equal(weights(plain), weights(model))
+    with pytest.raises(NonFiniteError):
+        update(model, other, overflowing, [tiny_batch], scaler=off)
+
+
+@pytest.mark.parametrize("scaler", [None, torch.amp.GradScaler("cpu", enabled=False)])
+def test_float16_without_a_scaler_is_refused(tiny_batch, scaler):
+    with pytest.raises(ValueError, match="torch.float16 needs a scaler that is enabled"):
+        update(*setup(), F.cross_entropy, [tiny_batch], scaler=scaler, autocast_dtype=torch.float16)
+
+
+def test_forward_and_loss_are_under_autocast_and_backward_is_not(tiny_batch):
+    model, optimizer = setup()
+    seen = []
+
+    def loss_fn(outputs, targets):
+        seen.append(torch.is_autocast_enabled("cpu"))
+        outputs.register_hook(lambda gradient: seen.append(torch.is_autocast_enabled("cpu")))
+        return F.cross_entropy(outputs, targets)
+
+    update(model, optimizer, loss_fn, [tiny_batch] * 2, autocast_dtype=torch.bfloat16, count_fn=len)
+    assert seen == [True, False] * 2 and model[0].weight.grad.dtype is torch.float32
 
 
 def test_bfloat16_runs_the_forward_under_autocast(tiny_batch):
