@@ -109,7 +109,7 @@ def _row(*times):
 
 EXAMPLES = {
     "profiling-1": (([900, 50, 20, 21, 22], [0], 2), 21),
-    "profiling-2": (([_row(0, 400, 430, 40), _row(430, 440, 470, 40), _row(470, 480, 510, 40)],), 0.25),
+    "profiling-2": (([_row(0, 400, 430, 40), _row(440, 450, 480, 40), _row(500, 510, 540, 40)],), 0.2),
     "profiling-3": ((20, 50, 4, 100, 10), ("data-bound", 26)),
     "profiling-4": ((1, [2, 3], 1.0, 1.0), (24, pytest.approx(2.4e-5))),
     "profiling-5": (_scripted(1, 9, 0, 10), pytest.approx(9.1)),
@@ -184,6 +184,18 @@ def test_the_answer_gives_the_median_that_step_timer_gives():
     assert timer.summary().step.median_ms == whole == 25.0
 
 
+def _out_by_value(times_ms, epoch_starts, warmup):
+    starts = {times_ms[position] for position in epoch_starts}
+    return statistics.median([time for time in times_ms[warmup:] if time not in starts])
+
+
+def _warm_in_each_epoch(times_ms, epoch_starts, warmup):
+    steady = [time for p, time in enumerate(times_ms) if p - max(s for s in epoch_starts if s <= p) > warmup]
+    if not steady:
+        raise ValueError("no step counts")
+    return statistics.median(steady)
+
+
 @pytest.mark.parametrize(
     "given, mistake, words",
     [
@@ -200,10 +212,15 @@ def test_the_answer_gives_the_median_that_step_timer_gives():
         (lambda t, s, w: torch.tensor([x for i, x in enumerate(t) if i >= w and i not in s]).median(),
          "takes_one_of_the_middle_two", "torch.median takes the faster"),
         (lambda t, s, w: np.median([x for i, x in enumerate(t) if i >= w and i not in s]),
-         "says_zero_where_no_step_counts", "raise ValueError"),
+         "gives_a_number_where_no_step_counts", "raise ValueError"),
+        (_out_by_value, "leaves_out_equal_times_as_well", "Times repeat; positions do not"),
+        (lambda t, s, w: round(_by_deleting(t, s, w), 1), "rounds_the_median", "Round where it is printed"),
+        (_warm_in_each_epoch, "warms_up_in_every_epoch", "Memory and algorithms stay warm"),
+        (lambda t, s, w: _warm_in_each_epoch(t, s, max(w, 1) - 1), "warms_up_in_every_epoch", "short epochs"),
     ],
     ids=["mean", "mean or 0", "mean after warm-up", "min", "starts kept", "warm-up kept", "i > warmup",
-         "np.delete", "torch.median", "nan of np.median"],
+         "np.delete", "torch.median", "nan of np.median", "by value", "rounded",
+         "each epoch", "each epoch, start inside"],
 )  # fmt: skip
 def test_steady_times_that_are_nearly_right_are_recognised(given, mistake, words):
     def steady_step_ms(times_ms, epoch_starts, warmup):
@@ -283,8 +300,17 @@ def _loads(rows):
         (lambda r: sum(_waits(r[1:])) / sum(_steps(r[1:])), "divides_by_the_steps", "this says 2"),
         (lambda r: (sum(_waits(r)) - _waits(r)[0]) / (r[-1]["done"] - r[0]["there"]),
          "drops_the_first_wait_but_not_its_time", "the shorter the measurement"),
+        (lambda r: 1 - sum(_steps(r[1:])) / (r[-1]["done"] - r[1]["asked"]), "counts_other_work_as_waiting",
+         "which a faster loader does not shorten"),
+        (lambda r: sum(b["there"] - a["done"] for a, b in pairwise(r)) / (r[-1]["done"] - r[1]["asked"]),
+         "counts_other_work_as_waiting", "The wait begins when the loop asks"),
+        (lambda r: sum(_waits(r[1:])) / (r[-1]["done"] - r[0]["done"]), "begins_where_the_first_step_ended",
+         "before it asked for the second batch"),
+        (lambda r: sum(_waits(r[1:])) / (r[-1]["there"] - r[1]["asked"]), "leaves_out_the_last_turn",
+         "ends before the last step does"),
     ],
-    ids=["loading", "sum", "start-up", "start-up's time", "between", "median", "how often", "steps", "first step"],
+    ids=["loading", "sum", "start-up", "start-up's time", "between", "median", "how often", "steps", "first step",
+         "all but steps", "since the step before", "first done", "last there"],
 )  # fmt: skip
 def test_shares_that_are_nearly_right_are_recognised(given, mistake, words):
     def wait_share(rows):
@@ -299,7 +325,7 @@ def test_a_share_without_a_measurement_is_asked_to_raise():
         return _by_turns(rows) if len(rows) > 1 else 0
 
     status, mistake, text = judged("profiling-2", wait_share)
-    assert mistake == "says_zero_where_nothing_was_measured" and "should raise ValueError, and returned 0" in text
+    assert mistake == "gives_a_number_where_nothing_was_measured" and "should raise ValueError, and returned 0" in text
 
 
 def test_a_share_that_divides_by_zero_is_shown_the_rows_and_the_line():
@@ -370,6 +396,16 @@ def _verdict(largest=None, data=None, handover=None, startup=None, least=lambda 
     return bottleneck
 
 
+def _ms(change):
+    """The right verdict; `change(verdict, milliseconds, all above the step)` makes the milliseconds."""
+
+    def bottleneck(step_ms, turn_ms, handover_ms, startup_ms, num_batches):
+        verdict, ms = _verdict()(step_ms, turn_ms, handover_ms, startup_ms, num_batches)
+        return verdict, change(verdict, ms, turn_ms - step_ms)
+
+    return bottleneck
+
+
 @pytest.mark.parametrize(
     "given, mistake, words",
     [
@@ -383,8 +419,16 @@ def _verdict(largest=None, data=None, handover=None, startup=None, least=lambda 
         (_verdict(least=lambda step, turn: turn / 10), "takes_a_tenth_of_the_turn", "Take a tenth of step_ms"),
         (_verdict(least=lambda step, turn: 0), "always_finds_a_bottleneck_in_the_loader", "There is no limit"),
         (_verdict(least=lambda step, turn: step / 10 - 1e-9), "names_what_takes_just_a_tenth", "it must be more"),
+        (_verdict(startup=lambda ms, batches: ms // batches), "rounds_the_milliseconds", "12.5 each"),
+        (_verdict(startup=lambda ms, batches: ms / (batches - 1)), "shares_the_start_up_among_the_others", "by zero"),
+        (_ms(lambda verdict, ms, above: round(ms)), "rounds_the_milliseconds", "Round where it is printed"),
+        (_ms(lambda verdict, ms, above: above if verdict[0] in "dh" else ms),
+         "gives_all_that_could_be_won", "26 ms of 30"),
+        (_ms(lambda verdict, ms, above: 0 if verdict[0] == "c" else ms),
+         "gives_the_largest_part_of_a_loop_that_computes", 'With "compute-bound" goes step_ms'),
     ],
-    ids=["all four", "hand-over inside", "turn", "not capped", "not shared", "tenth of turn", "no limit", "just 10 %"],
+    ids=["all four", "hand-over inside", "turn", "not capped", "not shared", "tenth of turn", "no limit", "just 10 %",
+         "whole ms of start-up", "batches - 1", "rounded", "all above the step", "0 of a step"],
 )  # fmt: skip
 def test_verdicts_that_are_nearly_right_are_recognised(given, mistake, words):
     status, found, text = judged("profiling-3", given)
@@ -404,6 +448,11 @@ def test_a_tie_that_is_broken_by_sorting_pairs_is_recognised():
 def test_a_verdict_without_its_milliseconds_is_told():
     text = judged("profiling-3", lambda step_ms, turn_ms, handover_ms, startup_ms, num_batches: "data-bound")[2]
     assert "expected a tuple (the verdict, the milliseconds), got a string" in text
+
+
+def test_a_verdict_behind_its_milliseconds_is_told():
+    given = lambda *numbers: answer("profiling-3")(*numbers)[::-1]  # noqa: E731
+    assert "(the verdict, the milliseconds) in this order, got a tuple" in judged("profiling-3", given)[2]
 
 
 def test_the_first_wrong_verdict_is_shown_with_its_numbers():
@@ -472,6 +521,19 @@ def _share(products=lambda layer, last: 3 if layer else 2, per_product=2, rate=l
     return share_of_peak
 
 
+def _one_row_of_gradients(batch_size, widths, step_ms, peak_gflops):
+    forward = [2 * batch_size * a * b for a, b in pairwise(widths)]
+    operations = sum(forward) + sum(forward[1:]) + sum(2 * a * b for a, b in pairwise(widths))
+    return operations, operations / step_ms / peak_gflops / 1e6
+
+
+def _sums_of_k_minus_1(batch_size, widths, step_ms, peak_gflops):
+    forward = sum(batch_size * b * (2 * a - 1) for a, b in pairwise(widths))
+    weights = sum(a * b * (2 * batch_size - 1) for a, b in pairwise(widths))
+    operations = forward + weights + sum(batch_size * a * (2 * b - 1) for a, b in pairwise(widths[1:]))
+    return operations, operations / step_ms / peak_gflops / 1e6
+
+
 @pytest.mark.parametrize(
     "given, mistake, words",
     [
@@ -484,6 +546,8 @@ def _share(products=lambda layer, last: 3 if layer else 2, per_product=2, rate=l
         (_share(add=1), "counts_the_biases", "leaves them out as the task does"),
         (_share(lambda layer, last: 3, add=1), "counts_the_biases", "the two never agree"),
         (_share(batch=lambda size: 1), "forgets_the_batch", "for one example"),
+        (_one_row_of_gradients, "forgets_the_batch_in_the_weights_gradient", "is a sum over the batch"),
+        (_sums_of_k_minus_1, "counts_one_addition_less", "no counter is counted like that"),
         (_share(of=lambda rate, peak: peak / rate), "turns_the_share_over", "never above 1"),
         (_share(rate=lambda ops, ms: ops / ms / 1e9), "takes_milliseconds_for_seconds", "Divide step_ms by 1000"),
         (_share(rate=lambda ops, ms: ops / ms * 1e3), "compares_operations_with_giga_operations", "a unit is wrong"),
@@ -491,7 +555,7 @@ def _share(products=lambda layer, last: 3 if layer else 2, per_product=2, rate=l
         (_share(of=lambda rate, peak: round(100 * rate / peak, 9)), "gives_percent", "a percentage"),
     ],
     ids=["MACs", "MACs in all", "forward", "backward as forward", "data's gradient", "last spared", "bias",
-         "bias and data's gradient", "one example", "inverted", "ms", "giga", "rate", "percent"],
+         "bias and data's gradient", "one example", "weights", "2 k - 1", "inverted", "ms", "giga", "rate", "percent"],
 )  # fmt: skip
 def test_shares_of_the_peak_that_are_nearly_right_are_recognised(given, mistake, words):
     status, found, text = judged("profiling-4", given)
@@ -579,6 +643,11 @@ def _waits_before_the_warm_up(step, device, clock, repeats):
     return _on(before=False)(step, device, clock, repeats)
 
 
+def _one_step_less(step, device, clock, repeats):
+    timed = _on(per=lambda seconds, counted: seconds / (counted + 1) * 1e3)
+    return timed(step, device, clock, repeats - 1)
+
+
 @pytest.mark.parametrize(
     "given, mistake, words",
     [
@@ -586,7 +655,7 @@ def _waits_before_the_warm_up(step, device, clock, repeats):
         (_on(before=False, after=False, warmups=0), "never_waits", "it looks"),
         (_on(after=False), "waits_at_the_beginning_only", "when they are done"),
         (_on(before=False), "waits_at_the_end_only", "all older work"),
-        (_waits_before_the_warm_up, "waits_at_the_end_only", "Wait before the first reading too"),
+        (_waits_before_the_warm_up, "waits_at_the_end_only", "Wait between the step that does not count and"),
         (_on(inside=[1]), "waits_in_every_repetition", "it asks ahead while the device works"),
         (_on(inside=[1], after=False), "waits_in_every_repetition", "stands idle"),
         (_on(warmups=0), "counts_the_first_call", "kernels are compiled"),
@@ -594,9 +663,10 @@ def _waits_before_the_warm_up(step, device, clock, repeats):
         (_on(per=lambda seconds, repeats: seconds / repeats), "gives_seconds", "These are seconds"),
         (_on(per=lambda seconds, repeats: seconds / (repeats + 1) * 1e3), "divides_by_one_step_too_many",
          "it was not measured"),
+        (_one_step_less, "measures_one_step_less", "expected 10.0, got 0.0"),
     ],
     ids=["no wait", "no wait at all", "begin", "end", "too early", "inside", "inside, none after", "no warm-up", "all",
-         "seconds", "one more"],
+         "seconds", "one more", "one less"],
 )  # fmt: skip
 def test_timings_that_are_nearly_right_are_recognised(given, mistake, words):
     status, found, text = judged("profiling-5", given)
@@ -710,6 +780,38 @@ def _right(place, kind):
     return [place + 1] if kind == "relu" else [place]
 
 
+def _with_the_output(layers, batch_size):
+    widths = [layer[2] for layer in layers if layer[0] == "linear"]
+    return answer("profiling-6")(layers, batch_size) + 4 * batch_size * widths[-1]
+
+
+def _widths_named(layers, keeps=_right):
+    widths = [layers[0][1]]
+    for kind, *shape in layers:
+        widths.append(shape[1] if kind == "linear" else widths[-1])
+    return [widths[tensor] for place, (kind, *_) in enumerate(layers) for tensor in keeps(place, kind)]
+
+
+def _a_set_of_widths(layers, batch_size):
+    return 4 * batch_size * sum(set(_widths_named(layers)))
+
+
+def _by_the_layer_behind(layers, batch_size):
+    ends = lambda place, kind: [place + 1] if place == len(layers) - 1 else []  # noqa: E731
+    return 4 * batch_size * sum(_widths_named(layers, lambda p, kind: ends(p, kind) if kind == "relu" else [p]))
+
+
+def _input_and_activations(layers, batch_size):
+    behind = _widths_named(layers, lambda place, kind: [] if kind == "linear" else [place])
+    return 4 * batch_size * (layers[0][1] + sum(behind))
+
+
+def _masks(layers, batch_size):
+    relus = _widths_named(layers, lambda place, kind: [place] if kind == "relu" else [])
+    others = _widths_named(layers, lambda place, kind: [] if kind == "relu" else [place])
+    return batch_size * (sum(relus) + 4 * sum(others))
+
+
 @pytest.mark.parametrize(
     "given, mistake, words",
     [
@@ -726,9 +828,14 @@ def _right(place, kind):
         (_bytes(_right, size=8), "takes_eight_bytes_a_number", "float64"),
         (_bytes(_right, size=1), "counts_numbers_for_bytes", "takes 4 bytes"),
         (_bytes(_right, batch=lambda rows: 1), "forgets_the_batch", "for one example"),
+        (_with_the_output, "counts_what_the_network_returns", "Backward begins there"),
+        (_a_set_of_widths, "tells_tensors_apart_by_their_width", "Number the tensors"),
+        (_by_the_layer_behind, "leaves_a_relus_output_to_the_next_layer", "both keep theirs"),
+        (_input_and_activations, "counts_one_tensor_for_each_activation", "keeps its input for itself"),
+        (_masks, "takes_a_relus_output_for_a_mask", "4 bytes a number"),
     ],
     ids=["twice", "inputs", "weights", "no ReLU", "linear only", "outputs", "all", "GELU's output", "no input",
-         "float64", "numbers", "one example"],
+         "float64", "numbers", "one example", "output", "widths", "the layer behind", "activations", "masks"],
 )  # fmt: skip
 def test_bytes_that_are_nearly_right_are_recognised(given, mistake, words):
     status, found, text = judged("profiling-6", given)

@@ -156,7 +156,8 @@ _form("waits_at_the_beginning_only", end=False, warmup=False)
 @mean_step_ms.wrong
 def waits_at_the_end_only(step, device, clock, repeats):
     """What the device was still busy with when the clock was read first is measured as well: the warm-up's step and all
-    older work. Each measurement then pays for the one before it. Wait before the first reading too."""
+    older work. Each measurement then pays for the one before it. Wait between the step that does not count and the
+    first reading."""
     return _timed(step, device, clock, repeats, begin=False)
 
 
@@ -231,8 +232,10 @@ def divides_by_one_step_too_many(step, device, clock, repeats):
     return _timed(step, device, clock, repeats) * repeats / (repeats + 1)
 
 
-@mean_step_ms.form_of("divides_by_one_step_too_many")
+@mean_step_ms.wrong
 def measures_one_step_less(step, device, clock, repeats):
+    """One step less than `repeats` lies between the readings, the one before them being counted as the first: with one
+    repetition nothing is measured, and 0.0 comes out. The step that does not count is one more."""
     return _timed(step, device, clock, repeats - 1, divide=False) / repeats
 
 

@@ -22,9 +22,10 @@ _L, _R, _G = "linear", "relu", "gelu"
         ([(_L, 4, 8), (_G,), (_L, 8, 2)], 3),
         ([(_L, 4, 8), (_L, 8, 2)], 3),
         ([(_L, 3, 5), (_R,), (_G,), (_L, 5, 2), (_G,), (_R,)], 4),
+        ([(_L, 3, 5), (_R,), (_R,), (_L, 5, 2)], 2),
         ([(_L, 784, 256), (_R,), (_L, 256, 256), (_R,), (_L, 256, 10)], 64),
     ],
-    expected=[24, 64, 64, 64, 240, 144, 272, 331_776],
+    expected=[24, 64, 64, 64, 240, 144, 272, 104, 331_776],
     keep_arguments=True,
     describe=lambda layers, batch_size: f"kept_bytes({layers}, batch_size={batch_size})",
     hints=[
@@ -170,10 +171,94 @@ _form("counts_what_every_layer_returns", lambda place, kind: [place, place + 1],
 _form("counts_what_every_layer_returns", lambda place, kind: [place + 1] if kind == "linear" else [])
 
 
-@kept_bytes.form_of("counts_what_every_layer_returns")
+def _kept(layers) -> set[int]:
+    return {tensor for place, (kind, *_) in enumerate(layers) for tensor in _keeps(place, kind)}
+
+
+@kept_bytes.wrong
 def counts_what_the_network_returns(layers, batch_size):
-    kept = {tensor for place, (kind, *_) in enumerate(layers) for tensor in _keeps(place, kind)} | {len(layers)}
-    return 4 * batch_size * sum(_widths(layers)[tensor] for tensor in kept)
+    """The network's output is counted. Backward begins there: the sum needs no number of it, a linear layer keeps its
+    input and a GELU too. Only where the last layer is a ReLU is its output kept."""
+    return 4 * batch_size * sum(_widths(layers)[tensor] for tensor in _kept(layers) | {len(layers)})
+
+
+@kept_bytes.form_of("counts_what_the_network_returns")
+def adds_what_the_network_returns(layers, batch_size):
+    return 4 * (_numbers(layers, batch_size) + batch_size * _widths(layers)[-1])
+
+
+@kept_bytes.wrong
+def tells_tensors_apart_by_their_width(layers, batch_size):
+    """Tensors of one shape are taken for one tensor: widths, or shapes, went into the set or were the keys of the dict.
+    Two layers of 256 outputs make two tensors. Number the tensors, or use id() or data_ptr()."""
+    return 4 * batch_size * sum({_widths(layers)[tensor] for tensor in _kept(layers)})
+
+
+@kept_bytes.wrong
+def leaves_a_relus_output_to_the_next_layer(layers, batch_size):
+    """A ReLU's output counts only with the linear layer behind it, or at the end. A ReLU keeps its output whatever
+    comes next: of two ReLUs one behind the other both keep theirs."""
+    return 4 * _numbers(layers, batch_size, _of_the_last_relu(layers, []))
+
+
+def _of_the_last_relu(layers, behind: list) -> Callable:
+    last = len(layers) - 1
+    return lambda place, kind: [place] if kind != "relu" else [place + 1] if place == last else behind
+
+
+@kept_bytes.form_of("leaves_a_relus_output_to_the_next_layer")
+def lets_only_linear_layers_and_the_last_relu_keep(layers, batch_size):
+    return 4 * _numbers(
+        layers,
+        batch_size,
+        lambda place, kind: [place] if kind == "linear" else [place + 1] if place == len(layers) - 1 else [],
+    )
+
+
+@kept_bytes.form_of("leaves_a_relus_output_to_the_next_layer")
+def drops_a_relu_before_another(layers, batch_size):
+    follows = [kind for kind, *_ in layers[1:]] + [None]
+    return 4 * _numbers(
+        layers,
+        batch_size,
+        lambda place, kind: [] if kind == "relu" and follows[place] == "relu" else _keeps(place, kind),
+    )
+
+
+@kept_bytes.wrong
+def counts_one_tensor_for_each_activation(layers, batch_size):
+    """One tensor for each ReLU and GELU is counted, with the input or without: in a net of linear layers and ReLUs by
+    turns the sum is right. A linear layer keeps its input for itself, which shows where two follow each other."""
+    return 4 * batch_size * _activations_and_input(layers)
+
+
+def _activations_and_input(layers, *, input_too: bool = True) -> int:
+    widths = _widths(layers)
+    activations = sum(widths[place] for place, (kind, *_) in enumerate(layers) if kind != "linear")
+    return activations + (widths[0] if input_too else 0)
+
+
+@kept_bytes.form_of("counts_one_tensor_for_each_activation")
+def counts_activations_without_the_input(layers, batch_size):
+    return 4 * batch_size * _activations_and_input(layers, input_too=False)
+
+
+@kept_bytes.form_of("counts_one_tensor_for_each_activation")
+def counts_what_activations_keep(layers, batch_size):
+    return 4 * _numbers(layers, batch_size, lambda place, kind: [] if kind == "linear" else _keeps(place, kind))
+
+
+@kept_bytes.wrong
+def takes_a_relus_output_for_a_mask(layers, batch_size):
+    """A ReLU is thought to keep a mask of 1 byte a number. That would do, and torch keeps the output itself, 4 bytes a
+    number: the next layer keeps it mostly anyway, and then it costs nothing more."""
+    kept = 4 * _numbers(layers, batch_size, lambda place, kind: [] if kind == "relu" else [place])
+    return kept + _relus(layers, batch_size)
+
+
+def _relus(layers, batch_size) -> int:
+    widths = _widths(layers)
+    return batch_size * sum(widths[place] for place, (kind, *_) in enumerate(layers) if kind == "relu")
 
 
 @kept_bytes.wrong

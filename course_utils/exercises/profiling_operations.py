@@ -163,6 +163,37 @@ for _number in (1, 2, 3):
 
 
 @share_of_peak.wrong
+def forgets_the_batch_in_the_weights_gradient(batch_size, widths, step_ms, peak_gflops):
+    """The weight's gradient is counted for one example, as 2 * I * O. It has the weight's shape, and each of its
+    numbers is a sum over the batch, one multiplication and addition an example: as dear as the forward product."""
+    pairs = list(enumerate(pairwise(widths)))
+    operations = sum(2 * inputs * outputs * (1 + batch_size * (1 + (layer > 0))) for layer, (inputs, outputs) in pairs)
+    return _with_share(operations, step_ms, peak_gflops)
+
+
+@share_of_peak.wrong
+def counts_one_addition_less(batch_size, widths, step_ms, peak_gflops):
+    """A sum of I products is counted with I - 1 additions. That is exact for one sum, and no peak and no counter is
+    counted like that: a multiplication and an addition for each product, the first being added to 0 or to a bias."""
+    return _with_share(_with_fewer_additions(batch_size, widths, 1), step_ms, peak_gflops)
+
+
+def _with_fewer_additions(batch, widths, inner: int) -> int:
+    """Each product (n, k) x (k, m) as n * m * (2 * k - 1); inner 0: with k = inputs in all three."""
+    operations = 0
+    for layer, (inputs, outputs) in enumerate(pairwise(widths)):
+        sizes = (inputs, batch, outputs) if inner else (inputs,) * 3
+        products = [batch * inputs * outputs // k * (2 * k - 1) for k in sizes]
+        operations += sum(products[: 2 if layer == 0 else 3])
+    return operations
+
+
+@share_of_peak.form_of("counts_one_addition_less")
+def counts_one_addition_less_for_each_output(batch_size, widths, step_ms, peak_gflops):
+    return _with_share(_with_fewer_additions(batch_size, widths, 0), step_ms, peak_gflops)
+
+
+@share_of_peak.wrong
 def turns_the_share_over(batch_size, widths, step_ms, peak_gflops):
     """The share is upside down: the peak divided by what the step reaches says how many times faster it could be. A
     share of the peak is never above 1."""

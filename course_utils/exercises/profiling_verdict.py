@@ -24,6 +24,7 @@ from course_utils.exercises.declare import exercise
         (20, 21, 6, 0, 10),
         (20, 19, 6, 0, 10),
         (20, 60, 0, 100, 1),
+        (20, 21, 0, 100, 8),
         (20, 40, 12, 100, 10),
     ],
     expected=[
@@ -40,6 +41,7 @@ from course_utils.exercises.declare import exercise
         ("compute-bound", 20),
         ("compute-bound", 20),
         ("start-up-bound", 100),
+        ("start-up-bound", 12.5),
         ("hand-over-bound", 12),
     ],
     parts=("the verdict", "the milliseconds"),
@@ -265,3 +267,66 @@ def gives_the_largest_part_of_a_loop_that_computes(step_ms, turn_ms, handover_ms
 def gives_the_turn_of_a_loop_that_computes(step_ms, turn_ms, handover_ms, startup_ms, num_batches):
     verdict, ms = bottleneck.answer(step_ms, turn_ms, handover_ms, startup_ms, num_batches)
     return verdict, turn_ms if verdict == "compute-bound" else ms
+
+
+for _ms in (lambda step, parts: 0, lambda step, parts: max(parts.values()) / step):
+    bottleneck.form_of("gives_the_largest_part_of_a_loop_that_computes")(
+        lambda step_ms, turn_ms, handover_ms, startup_ms, num_batches, ms=_ms: _with_ms(
+            lambda verdict, right, parts: ms(step_ms, parts) if verdict == "compute-bound" else right,
+            (step_ms, turn_ms, handover_ms, startup_ms, num_batches),
+        )
+    )
+
+
+def _with_ms(ms, given) -> tuple[str, float]:
+    """The right verdict, and `ms(verdict, right milliseconds, parts)`."""
+    verdict, right = bottleneck.answer(*given)
+    return verdict, ms(verdict, right, _parts(*given))
+
+
+@bottleneck.wrong
+def rounds_the_milliseconds(step_ms, turn_ms, handover_ms, startup_ms, num_batches):
+    """The milliseconds are rounded, with // or round: 100 ms of start-up over 8 batches are 12.5 each, and over more
+    batches than milliseconds // leaves nothing. Round where it is printed."""
+    given = (step_ms, turn_ms, handover_ms, startup_ms, num_batches)
+    return _with_ms(lambda verdict, right, parts: int(right), given)
+
+
+@bottleneck.wrong
+def gives_all_that_could_be_won(step_ms, turn_ms, handover_ms, startup_ms, num_batches):
+    """The verdict is right; the milliseconds are all that the turn takes above the step, or all parts together. Who
+    mends the cause that is named wins its own part only: 26 ms of 30 in the task's example."""
+    given = (step_ms, turn_ms, handover_ms, startup_ms, num_batches)
+    return _with_ms(lambda verdict, right, parts: _all_or(verdict, right, parts["data"] + parts["hand-over"]), given)
+
+
+def _all_or(verdict: str, right: float, all_ms: float) -> float:
+    return right if verdict == "compute-bound" else all_ms
+
+
+@bottleneck.form_of("gives_all_that_could_be_won")
+def gives_the_sum_of_all_parts(step_ms, turn_ms, handover_ms, startup_ms, num_batches):
+    given = (step_ms, turn_ms, handover_ms, startup_ms, num_batches)
+    return _with_ms(lambda verdict, right, parts: _all_or(verdict, right, sum(parts.values())), given)
+
+
+@bottleneck.form_of("gives_all_that_could_be_won")
+def gives_all_above_the_step_but_the_start_up(step_ms, turn_ms, handover_ms, startup_ms, num_batches):
+    given = (step_ms, turn_ms, handover_ms, startup_ms, num_batches)
+    return _with_ms(
+        lambda verdict, right, parts: turn_ms - step_ms if verdict[:4] in ("data", "hand") else right, given
+    )
+
+
+@bottleneck.wrong
+def shares_the_start_up_among_the_others(step_ms, turn_ms, handover_ms, startup_ms, num_batches):
+    """The start-up is divided by num_batches - 1, as if the first batch bore nothing of it; in an epoch of one batch
+    this divides by zero. It is the epoch's cost, spread over all its batches."""
+    parts = _parts(step_ms, turn_ms, handover_ms, startup_ms, num_batches)
+    return _named(parts | {"start-up": startup_ms / (num_batches - 1)}, step_ms, 0.1 * step_ms)
+
+
+@bottleneck.form_of("shares_the_start_up_among_the_others")
+def shares_it_among_the_others_if_there_are_any(step_ms, turn_ms, handover_ms, startup_ms, num_batches):
+    parts = _parts(step_ms, turn_ms, handover_ms, startup_ms, num_batches)
+    return _named(parts | {"start-up": startup_ms / max(1, num_batches - 1)}, step_ms, 0.1 * step_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from itertools import pairwise
 
 from course_utils.exercises.declare import exercise
 
@@ -17,7 +18,7 @@ def _rows(turns: list[tuple]) -> tuple:
     difficulty="easy",
     minutes=8,
     cases=[
-        ([(0, 400, 430, 40), (430, 440, 470, 40), (470, 480, 510, 40)],),
+        ([(0, 400, 430, 40), (440, 450, 480, 40), (500, 510, 540, 40)],),
         ([(0, 400, 430, 50), (430, 430, 460, 55), (460, 460, 490, 55), (490, 490, 520, 60)],),
         ([(0, 200, 240, 90), (250, 280, 320, 90), (320, 320, 360, 80), (370, 410, 440, 80), (450, 460, 500, 80)],),
         ([(0, 90, 100, 12), (100, 103, 113, 12), (113, 113, 123, 12), (133, 133, 143, 13), (143, 150, 160, 13)],),
@@ -25,7 +26,7 @@ def _rows(turns: list[tuple]) -> tuple:
         ([(0, 400, 430, 40)],),
         ([],),
     ],
-    expected=[0.25, 0.0, 0.32, 1 / 6, 25 / 55, ValueError, ValueError],
+    expected=[0.2, 0.0, 0.32, 1 / 6, 25 / 55, ValueError, ValueError],
     arrange=_rows,
     keep_arguments=True,
     describe=lambda turns: f"wait_share(rows) with (asked, there, done, load_ms) of the rows {turns}",
@@ -50,9 +51,9 @@ def wait_share(rows: list[dict]) -> float:
               share of the time from asking for the second batch to the end of the last step
     raises  : ValueError for fewer than two rows
 
-    Three rows whose asked, there, done, load_ms are (0, 400, 430, 40), (430, 440, 470, 40) and
-    (470, 480, 510, 40): the loop waited 10 ms twice in the 80 ms from 430 to 510, so the share
-    is 0.25. The first wait started the workers.
+    Three rows whose asked, there, done, load_ms are (0, 400, 430, 40), (440, 450, 480, 40) and
+    (500, 510, 540, 40): the loop waited 10 ms twice in the 100 ms from 440 to 540, so the share
+    is 0.2. The first wait started the workers.
     """
     if len(rows) < 2:
         raise ValueError(f"wait_share needs two rows or more, got {len(rows)}")
@@ -173,6 +174,33 @@ def forgets_what_the_loop_does_between(rows):
 
 
 @wait_share.wrong
+def counts_other_work_as_waiting(rows):
+    """All that is not the step counts as waiting, so also what the loop does between `done` and the next `asked`:
+    logging or copying, which a faster loader does not shorten. The wait begins when the loop asks: there - asked."""
+    return 1 - _sum(_step, rows[1:]) / _window(rows[1:])
+
+
+def _since_the_step_before(rows) -> float:
+    return sum(row["there"] - before["done"] for before, row in pairwise(rows))
+
+
+for _share in (
+    lambda rows: _since_the_step_before(rows) / _window(rows[1:]),
+    lambda rows: _since_the_step_before(rows) / (rows[-1]["done"] - rows[0]["done"]),
+    lambda rows: _since_the_step_before(rows) / _window(rows),
+    lambda rows: 1 - _sum(_step, rows[1:]) / (rows[-1]["done"] - rows[0]["done"]),
+):
+    wait_share.form_of("counts_other_work_as_waiting")(_share)
+
+
+@wait_share.wrong
+def begins_where_the_first_step_ended(rows):
+    """The time begins with the first step's `done`: what the loop did before it asked for the second batch is below the
+    line, and no wait of that time above it. The share comes out too small. Begin with the second `asked`."""
+    return _sum(_wait, rows[1:]) / (rows[-1]["done"] - rows[0]["done"])
+
+
+@wait_share.wrong
 def averages_the_shares_of_the_turns(rows):
     """Each turn has its own share, and their mean is taken: a short turn counts as much as a long one. Add the waits
     up, add the time up, divide once."""
@@ -239,7 +267,7 @@ for _share in (lambda rows: _sum(_step, rows) / _window(rows), _ratio(_step, _tu
 
 @wait_share.wrong
 def leaves_out_the_last_turn(rows):
-    """The time ends where the last batch was asked for, and its wait is counted all the same: one turn is missing below
+    """The time ends before the last step does, where its batch was asked for or was there: that step is missing below
     the line, so that the share comes out too large. The last step's `done` is the end."""
     return _sum(_wait, rows[1:]) / (rows[-1]["asked"] - rows[1]["asked"])
 
@@ -271,18 +299,18 @@ for _share in (
 
 @wait_share.wrong
 def gives_percent(rows):
-    """The number is a percentage, 25 in place of 0.25. A share goes from 0 to 1; the sign % belongs where it is
+    """The number is a percentage, 20 in place of 0.2. A share goes from 0 to 1; the sign % belongs where it is
     printed, f"{share:.0%}"."""
     return 100 * wait_share.answer(rows)
 
 
 @wait_share.wrong
-def says_zero_where_nothing_was_measured(rows):
-    """With the first batch alone this says that the loop never waited, which is the best result there is. Nothing was
-    measured: raise ValueError."""
+def gives_a_number_where_nothing_was_measured(rows):
+    """With the first batch alone this gives something all the same: 0 says that the loop never waited, the best result
+    there is, and NaN looks like a number until it is compared. Nothing was measured: raise ValueError."""
     return wait_share.answer(rows) if len(rows) > 1 else 0.0
 
 
-@wait_share.form_of("says_zero_where_nothing_was_measured")
+@wait_share.form_of("gives_a_number_where_nothing_was_measured")
 def says_nan_where_nothing_was_measured(rows):
     return wait_share.answer(rows) if len(rows) > 1 else float("nan")
