@@ -480,7 +480,7 @@ def _another_key(load, num_batches, position):
     [
         (_into_the_next_epochs, "wrong", "the batches, as (epoch, number): [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]"),
         (_numbers_too, "wrong", "the batches, as (epoch, number): [(0, (0, 0))"),
-        (_tensors, "wrong", "('Tensor 0', 'Tensor 1')"),
+        (_tensors, "wrong", "('0 as Tensor', '1 as Tensor')"),
         (_swallows_the_error, "wrong", "the error of load did not come out"),
         (_one_iterator_for_ever, "wrong", "called again after the last batch, it yields: []"),
         (_taken_back_at_a_break, "wrong", "after a `break` at the first batch, the position: (0, 0)"),

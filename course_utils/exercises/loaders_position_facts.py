@@ -64,7 +64,7 @@ def load_ahead(epoch: int, numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
 def _place(position: dict) -> tuple:
     """(epoch, batch); what is no plain whole number, as json needs it, is named with its type."""
     found = position.get("epoch"), position.get("batch")
-    return tuple(n if type(n) in (int, bool) or n is None else f"{type(n).__name__} {n}" for n in found)
+    return tuple(n if type(n) in (int, bool) or n is None else f"{n} as {type(n).__name__}" for n in found)
 
 
 def position_facts(fn: Callable, result: Iterator, load: Load, num_batches: int, position: dict) -> dict:

@@ -214,15 +214,15 @@ def exchanges_the_verdicts(turn_ms, floor_ms):
 
 @decide_workers.wrong
 def takes_5_percent_of_the_longer_turn(turn_ms, floor_ms):
-    """The 5 % are taken of each number's own turn, 0.95 * turn <= shortest: so turns pass that are 5.26 % longer,
-    21.03 ms beside 20.0. The task takes them of the shortest turn."""
+    """The 5 % are taken of each number's own turn, 0.95 * turn <= shortest, or the percentage was rounded: so turns
+    pass that are more than 5 % longer, 21.03 ms beside 20.0. The task takes them of the shortest turn."""
     return _with_right_verdict(lambda times, floor: min(_nearest(times, 1 / 0.95)))(turn_ms, floor_ms)
 
 
 @decide_workers.wrong
 def takes_the_share_of_waiting(turn_ms, floor_ms):
-    """The 10 % are taken of the turn, as in a share of waiting: (turn - floor) / turn. Of 11.05 ms over a step of 10.0
-    the loop waits 9.5 %, and the turn is 10.5 % longer. The task takes them of the step alone."""
+    """The 10 % are taken of the turn, as in a share of waiting, (turn - floor) / turn, or the percentage was rounded.
+    Of 11.05 ms over a step of 10.0 the loop waits 9.5 %; the turn is 10.5 % longer. The task takes them of the step."""
     return _with_verdict(lambda times, number, floor: times[number] - floor <= 0.1 * times[number])(turn_ms, floor_ms)
 
 
