@@ -1,5 +1,9 @@
 """The mistakes that chapter 04 shows: each really misleads or fails, and what the chapter does instead does not."""
 
+import itertools
+import multiprocessing
+import os
+import signal
 import subprocess
 import sys
 import traceback
@@ -76,6 +80,11 @@ def test_the_default_leaves_strings_and_stacks_arrays():
     assert torch.equal(default_collate([np.zeros(3)] * 2), torch.zeros(2, 3, dtype=torch.float64))
 
 
+def test_the_default_makes_floats_64_bits_wide_and_loses_a_key_that_the_first_example_lacks():
+    assert default_collate([0.5, 1.5]).dtype == torch.float64
+    assert list(default_collate([{"x": 1}, {"x": 2, "weight": 0.5}])) == ["x"]
+
+
 def test_a_mean_over_a_padded_row_counts_the_padding():
     batch = pad_sequences([torch.tensor([5.0, 5, 5, 5]), torch.tensor([5.0, 5])])
     assert batch.values.mean(1).tolist() == [5.0, 2.5]
@@ -113,6 +122,26 @@ def test_the_order_is_equal_for_any_number_of_workers_and_what_is_drawn_is_not()
         drawn.append([row[1].item() for row in rows])
         orders.append(list(RandomSampler(range(8), generator=seeded())))
     assert drawn[0] != drawn[1] != drawn[2] and orders[0] == orders[1] == orders[2]
+
+
+@pytest.mark.parametrize("generator, equal", [(None, [True, False]), (seeded, [True, True])])
+def test_a_dataset_that_draws_changes_later_orders_without_workers_unless_the_loader_has_its_own_generator(
+    generator, equal
+):
+    dataset, orders = naive.GlobalGenerator(torch.ones(20, 1), torch.arange(20)), []
+    for num_workers in (0, 1):
+        torch.manual_seed(0)
+        how = {"batch_size": 10, "shuffle": True, "num_workers": num_workers}
+        loader = DataLoader(dataset, generator=generator and generator(), **how)
+        orders.append([torch.cat([numbers for _, numbers in loader]).tolist() for _ in range(2)])
+    assert [none == one for none, one in zip(*orders, strict=True)] == equal
+
+
+@pytest.mark.parametrize("generator, moved", [(None, True), (seeded, False)])
+def test_beginning_an_iteration_draws_from_the_global_generator_unless_the_loader_has_its_own(generator, moved):
+    before = torch.get_rng_state()
+    iter(DataLoader([0], generator=generator and generator()))
+    assert torch.equal(before, torch.get_rng_state()) is not moved
 
 
 def test_a_mean_of_batch_means_moves_with_the_order_and_the_whole_does_not():
@@ -153,6 +182,37 @@ def test_a_class_of_main_cannot_be_imported_by_a_worker_that_starts_anew():
     """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert ran.stdout.strip() == "1" and "Can't get attribute 'Photos' on <module '__main__'" in ran.stderr
+
+
+@pytest.mark.parametrize("guard, exit_code", [("True", "1"), ("__name__ == '__main__'", "0")])
+def test_a_script_that_starts_workers_needs_its_guard(tmp_path, guard, exit_code):
+    script = tmp_path / "train.py"
+    script.write_text(f"""from multiprocessing import get_context
+if {guard}:
+    child = get_context("spawn").Process(target=int)
+    child.start(); child.join(); print(child.exitcode)
+""")
+    ran = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60)
+    assert ran.stdout.strip() == exit_code
+    assert ("An attempt has been made to start a new process before" in ran.stderr) is (exit_code == "1")
+
+
+@pytest.mark.parametrize(
+    "make, how, told",
+    [
+        (DataLoader, {}, "8 batches"),
+        (DataLoader, {"persistent_workers": True, "timeout": 1}, "exited unexpectedly"),
+        (ResumableLoader, {"persistent_workers": True}, "3 batches"),
+    ],
+)
+def test_after_a_stop_a_plain_loop_begins_again_a_persistent_one_fails_and_ours_goes_on(make, how, told):
+    loader = make(naive.Slow(8, 0), batch_size=1, num_workers=2, **how)
+    for _batch in itertools.islice(loader, 5):
+        pass
+    for worker in multiprocessing.active_children():
+        os.kill(worker.pid, signal.SIGINT)
+        worker.join(0.2)
+    assert told in naive.said(lambda: f"{len(list(loader))} batches")
 
 
 def test_a_breakpoint_in_a_worker_finds_no_input_and_quits(capfd):
