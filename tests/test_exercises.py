@@ -580,6 +580,11 @@ def test_the_places_of_a_tuple_have_names(got, words):
     assert difference((2, [0]), got, parts=("the epoch", "the batches")) == words
 
 
+def test_two_numbers_the_wrong_way_round_are_told_as_such():
+    words = difference((24, 0.5), (0.5, 24), parts=("the operations", "the share"))
+    assert words == "expected a tuple (the operations, the share) in this order, got a tuple: (0.5, 24)"
+
+
 def test_parts_that_agree_do_not_differ():
     assert difference((2, [0]), [2, (0,)], parts=("the epoch", "the batches")) is None
 

@@ -44,7 +44,9 @@ def _parts_differ(expected: tuple, got: Any, rel: float, abs_: float, parts: Seq
         turned = [_word(value) for value in got] == [_word(value) for value in expected[::-1]]
         if turned or isinstance(got, list):  # a list may be one of the results, by chance of this length
             return f"{asked}{' in this order' * turned}, got {kind(got)}: {short(got)}"
-    found = (_difference(e, g, rel, abs_, "") for e, g in zip(expected, got, strict=True))
+    found = [_difference(e, g, rel, abs_, "") for e, g in zip(expected, got, strict=True)]
+    if any(found) and not any(_difference(e, g, rel, abs_, "") for e, g in zip(expected, got[::-1], strict=True)):
+        return f"{asked} in this order, got {kind(got)}: {short(got)}"
     return _first(f"{part}: {text}" if text else None for part, text in zip(parts, found, strict=True))
 
 

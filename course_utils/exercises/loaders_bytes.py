@@ -50,7 +50,7 @@ def _described(tensors: tuple, num_workers: int, prefetch_factor: int | None, pi
         "is one more; the one that is being pinned another, where there are workers.",
     ],
     lesson="Doubling the workers, the prefetch_factor or the batch each doubles this; /dev/shm in a container often "
-    "has 64 MiB.",
+    "has 64 MiB. loader_memory_mib counts the same without the batch in hand.",
 )
 def bytes_ahead(batch: tuple, num_workers: int, prefetch_factor: int, pin_memory: bool) -> int:
     """Bytes that the batches of a loader take at most: those made ahead, and the one in hand.

@@ -119,7 +119,7 @@ _LARGE = 2**61 + 2**32 - 3  # with an id of 3 added, its remainder by 2**32 begi
         "use its remainder by 2**32, taken last.",
     ],
     lesson="It belongs into a worker_init_fn. Keys (chapter 03) need none of it, and give the same numbers for any "
-    "number of workers.",
+    "number of workers. info.seed holds the id already: adding it once more is needless.",
 )
 def own_streams(info) -> None:
     """Give the generators of a worker's dataset a stream of their own.
