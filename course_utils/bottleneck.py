@@ -89,9 +89,7 @@ class Diagnosis:
         for name, ms in self.parts_ms.items():
             lines.append(f"{name:10} {ms:10.2f}  {ms / self.batch_ms:6.1%}")
         lines += ["", f"{self.verdict}: {self.ms:.3g} ms of {self.batch_ms:.3g} ms, {self.share:.0%}."]
-        lines.append(
-            f"With every batch there at once the loop would be {self.at_best:.2f} x as fast: no data side does more."
-        )
+        lines.append(f"With every batch there at once the loop would be {self.at_best:.2f} x as fast, no more.")
         lines += [f"The step: {self.limit}."] if self.limit else []
         lines += [f"Try: {sentence}" for sentence in self.advice]
         return "\n".join(lines + ([f"Note: {self.caveat}."] if self.caveat else []))

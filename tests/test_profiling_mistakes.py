@@ -308,6 +308,12 @@ def test_a_profiled_epoch_keeps_events_of_every_step_and_profile_step_those_of_o
         return len(found.events())
 
     assert events(10) > 8 * events(1)
+    schedule = torch.profiler.schedule(wait=8, warmup=1, active=1)
+    with torch.profiler.profile(schedule=schedule, acc_events=True) as picked:
+        for _ in range(10):
+            step()
+            picked.step()
+    assert events(10) > 5 * len(picked.events()) > 0
     assert max(row.calls for row in profile_step(step, top=3).rows) < 10
 
 
