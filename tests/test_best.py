@@ -35,6 +35,7 @@ def test_without_an_accuracy_the_best_goes_by_loss():
 def test_an_accuracy_of_zero_is_a_first_best():
     best = Best()
     assert seen(best, 0.0) == [("better", "")] and best.metric["accuracy"] == 0.0
+    assert not best.see(Evaluation(0.1, 0.0, None, 10), 2, make_tiny_model())  # a smaller loss does not count
 
 
 def test_the_best_model_is_a_copy_and_the_naive_way_keeps_the_last():

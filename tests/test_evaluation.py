@@ -197,10 +197,11 @@ def test_training_goes_on_bit_equal_after_an_evaluation(tiny_batch, make):
     assert torch.equal(train(True), train(False))
 
 
+@pytest.mark.parametrize("shuffle", [False, True])  # each iteration draws a seed for workers, without any too
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_loaders_own_generator_is_put_back(tiny_model, tiny_batch, fails):
+def test_a_loaders_own_generator_is_put_back(tiny_model, tiny_batch, fails, shuffle):
     generator = torch.Generator().manual_seed(3)
-    loader = DataLoader(TensorDataset(*tiny_batch), batch_size=4, shuffle=True, generator=generator)
+    loader = DataLoader(TensorDataset(*tiny_batch), batch_size=4, shuffle=shuffle, generator=generator)
     before = generator.get_state()
     with pytest.raises(ZeroDivisionError) if fails else nullcontext():
         evaluate(tiny_model, loader, (lambda outputs, targets: 1 / 0) if fails else F.cross_entropy)

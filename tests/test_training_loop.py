@@ -552,6 +552,11 @@ class Average:
         return {}
 
 
+def normalised():
+    model = nn.Sequential(*make_tiny_model(), nn.BatchNorm1d(3, affine=False))
+    return Trainer(model, torch.optim.AdamW(model.parameters()), F.cross_entropy, seed=1)
+
+
 def with_optimizer(make):
     trainer = make_trainer()
     trainer.optimizer = make(trainer.model)
@@ -567,10 +572,11 @@ def with_optimizer(make):
         (lambda: make_trainer(ema=Average()), "saved without ema and is with one now"),
         (lambda: make_trainer(scaler=torch.amp.GradScaler("cpu")), "saved without scaler and is with one now"),
         (lambda: other_model(4, 5, 3), r"parameter 0 was 0.weight \(4, 4\), is 0.weight \(5, 4\)"),
+        (normalised, "only the model has 4.num_batches_tracked"),
         (lambda: with_optimizer(lambda model: torch.optim.SGD(model.parameters(), lr=1)), "was AdamW .* is SGD"),
         (lambda: with_optimizer(lambda m: torch.optim.AdamW(reversed(list(m.parameters())))), "groups was"),
     ],
-    ids=["plan", "seed", "no seed", "ema", "scaler", "shapes", "optimizer", "order"],
+    ids=["plan", "seed", "no seed", "ema", "scaler", "shapes", "buffers", "optimizer", "order"],
 )
 def test_a_state_of_another_run_is_refused_naming_both_sides_and_nothing_is_loaded(make, said):
     trainer = make()

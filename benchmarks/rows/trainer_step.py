@@ -76,7 +76,7 @@ def measure(*, quick: bool = False) -> list[Row]:
     batches = _batches(4 if quick else 100)
     makers = {"Trainer": _trainer, "inlined loop, same work": _same_work, "barest loop": _barest}
     candidates = {name: make(batches) for name, make in makers.items()}
-    times = interleaved(candidates, rounds=2 if quick else 40, calls=2 if quick else 25)
+    times = interleaved(candidates, rounds=2 if quick else 400, calls=2 if quick else 5)
     return [
         ratio("trainer_step", f"update by Trainer over {other}", times, "Trainer", other, bar=bar)
         for other, bar in (("inlined loop, same work", BAR), ("barest loop", None))
