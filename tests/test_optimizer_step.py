@@ -375,6 +375,13 @@ def test_a_hook_that_raises_leaves_the_scaler_as_it_was_and_usable(tiny_batch):
     assert scaler.get_scale() == 2048.0
 
 
+def test_a_skipped_step_calls_no_hook(tiny_batch):
+    called = []
+    update(*setup(), overflowing, [tiny_batch], scaler=scaled(), before_step=called.append)
+    update(*setup(), F.cross_entropy, [], before_step=called.append)
+    assert called == []
+
+
 def test_a_scaler_that_is_disabled_counts_as_none(tiny_batch):
     (plain, one), (model, other) = setup(), setup()
     off = torch.amp.GradScaler("cpu", enabled=False)
