@@ -139,6 +139,7 @@ def test_freezing_twice_changes_nothing_more_and_unfreezing_undoes_it(tiny_batch
     model, plain = net(), net()
     plain.load_state_dict(model.state_dict())
     assert freeze(model, "0") and freeze(model, "0") == [] and freeze(model, "0.1") == []
+    assert len(model[0][1]._forward_pre_hooks) == 1
     assert unfreeze(model, "0") == ["0.0.weight", "0.0.bias", "0.1.weight", "0.1.bias"]
     assert all(module.training for module in model.modules()) and unfreeze(model, "0") == []
     for one in (model, plain):
