@@ -38,7 +38,7 @@ from course_utils import tuning
 from course_utils.loaders import ResumableLoader, tune_workers
 from course_utils.machine import usable_cpus
 
-BATCH_SIZE, MAX_WORKERS, BUDGET_S, ROUNDS, SLICE_S, TUNINGS = 8, 4, 8.0, 4, 0.5, 3
+BATCH_SIZE, MAX_WORKERS, BUDGET_S, ROUNDS, SLICE_S, TUNINGS = 8, 4, 10.0, 3, 0.5, 3
 BAR = 1.1
 
 
