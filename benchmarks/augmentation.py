@@ -25,7 +25,8 @@ from typing import Any
 import torch
 
 from benchmarks.catalogue_tasks import NUM_PRODUCTS, SIDE, Examples, photos, pixels
-from benchmarks.photo_training import BATCH_SIZE, accuracy, at_steps, batches_of, make_trainer, program
+from benchmarks.photo_training import BATCH_SIZE, accuracy, at_steps, batches_of, make_trainer
+from benchmarks.pieces import program
 from benchmarks.trainings import Cache, spread
 from course_utils.augmentations import Batch, V2Batch, crop_flip
 from course_utils.datasets import ArrayDataset

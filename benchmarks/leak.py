@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarks.catalogue_tasks import NUM_PRODUCTS, SIDE, Examples
-from benchmarks.photo_training import BATCH_SIZE, all_photos, at_steps, batches_of, make_trainer, predictions, program
+from benchmarks.photo_training import BATCH_SIZE, all_photos, at_steps, batches_of, make_trainer, predictions
+from benchmarks.pieces import program
 from benchmarks.trainings import Cache, spread
 from course_utils.randomness import derive_seed
 from course_utils.splits import group_split

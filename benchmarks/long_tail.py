@@ -35,7 +35,8 @@ import torch
 from torch import nn
 
 from benchmarks.catalogue_tasks import NUM_PRODUCTS, SIDE, Examples, photo_cnn, photos
-from benchmarks.photo_training import BATCH_SIZE, LOSS_FN, at_steps, batches_of, make_trainer, predictions, program
+from benchmarks.photo_training import BATCH_SIZE, LOSS_FN, at_steps, batches_of, make_trainer, predictions
+from benchmarks.pieces import program
 from benchmarks.plateau import wins
 from benchmarks.trainings import Cache, data, spread
 from course_utils.catalogue_plan import CLASSES, LONG_TAIL

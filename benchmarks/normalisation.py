@@ -31,7 +31,8 @@ import torch
 from torch import nn
 
 from benchmarks.catalogue_tasks import NUM_PRODUCTS, SIDE, Examples, photos, pixels
-from benchmarks.photo_training import BATCH_SIZE, accuracy, at_steps, batches_of, make_trainer, program
+from benchmarks.photo_training import BATCH_SIZE, accuracy, at_steps, batches_of, make_trainer
+from benchmarks.pieces import program
 from benchmarks.trainings import Cache, spread
 from course_utils.optimizer_step import NonFiniteError
 

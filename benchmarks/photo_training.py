@@ -5,9 +5,7 @@ It knows the photo task of `catalogue_tasks`; each record chooses its own parts,
 
 from __future__ import annotations
 
-import argparse
 import functools
-import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,7 +13,7 @@ import torch
 from torch import nn
 
 from benchmarks.catalogue_tasks import PARTS, Examples, photo_cnn, photos, rows_of
-from benchmarks.trainings import Cache, begin, fit_whole
+from benchmarks.trainings import fit_whole
 from course_utils.loaders import ResumableLoader
 from course_utils.randomness import derive_seed, isolated_rng, seed_generators
 from course_utils.sampling import EpochBatches
@@ -66,30 +64,3 @@ def predictions(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
 def accuracy(model: nn.Module, data: Examples) -> float:
     """Share of right answers, to four digits."""
     return round((predictions(model, data.inputs) == data.targets).double().mean().item(), 4)
-
-
-class Uncached:
-    """In the place of a `Cache`: makes every piece anew and keeps nothing."""
-
-    def get(self, make: Callable[..., Any], *args: Any, runs: int = 1) -> Any:
-        """`make(*args)`."""
-        return make(*args)
-
-
-def program(
-    name: str,
-    arguments: list[str] | None,
-    *,
-    whole: Callable[[Cache], dict[str, Any]],
-    quick: Callable[[Uncached], dict[str, Any]],
-) -> None:
-    """What `python -m benchmarks.NAME` does: store the record of `whole`, or with --quick print what `quick` gives."""
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}")
-    parser.add_argument(
-        "--quick", action="store_true", help="a few updates, two seeds: see that it works; stores nothing"
-    )
-    if parser.parse_args(arguments).quick:
-        print(json.dumps(quick(Uncached()), indent=1))
-        return
-    cache = begin(name)
-    print(cache.store(whole(cache)).name)
