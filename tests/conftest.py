@@ -72,8 +72,7 @@ def outputs(monkeypatch):
 
 def held() -> dict[str, set]:
     """Child processes, threads, open shared memory and shared-memory files of this process or of one that has ended."""
-    open_files = [path for path in Path("/proc/self/fd").glob("*") if path.is_symlink()]  # nothing elsewhere than Linux
-    shared = {os.readlink(path) for path in open_files if path.is_symlink()}
+    shared = {_target(path) for path in Path("/proc/self/fd").glob("*")}  # nothing elsewhere than Linux
     files = {path.name for path in Path("/dev/shm").glob("torch_*")}
     return {
         "children": {child.pid for child in multiprocessing.active_children()},
@@ -81,6 +80,14 @@ def held() -> dict[str, set]:
         "shared memory": {name for name in shared if "torch_" in name},
         "files": {name for name in files if _is_ours_or_nobodys(int(name.split("_")[1]))},
     }
+
+
+def _target(link: Path) -> str:
+    """What an open file is; "" where another thread has closed it meanwhile."""
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""
 
 
 def _is_ours_or_nobodys(pid: int) -> bool:
