@@ -18,13 +18,13 @@ from torch.utils.data import DataLoader, Dataset
 
 from course_utils.machine import usable_cpus
 from course_utils.randomness import generators_put_back
-from course_utils.worker_choice import MAX_VAIN, NEAR_FLOOR, Tuning, WorkerTimes, choose_workers, why_stop
+from course_utils.tuning_looks import measure_all
+from course_utils.worker_choice import Tuning, WorkerTimes, choose_workers
 from course_utils.worker_pool import WORKER_OPTIONS, can_pin, endless_batches
 
 Step = Callable[[Any], Any]
 
 MAX_SLICE_S, MIN_TURNS = 0.5, 3
-AGAIN = 0.25  # a turn this close to the least is measured again: it may be the choice, and a busy moment only adds time
 _NONE = object()
 MAX_PAUSE_S = 0.5  # for workers to fill the queue, so that hand-over alone is timed
 
@@ -54,8 +54,8 @@ def tune_workers(
     The floor is the median step on one batch that is there already. Then the loop itself is timed for each number:
     after the start-up, after the batches that were made meanwhile, and in whole rounds of workers, since these
     deliver in bursts. It ends at a turn within 5 % of the floor, after two numbers that win at most 5 %, or with the
-    time. While there is time, numbers within 25 % of the best, and the two that seemed vain, are measured again and
-    the lesser time counts: a busy moment only adds. `choose_workers` decides. Only full batches are used, epoch after
+    time. While there is time, numbers that may be chosen are measured again and the lesser time counts, since a busy
+    moment only adds (`tuning_looks` says which). `choose_workers` decides. Only full batches are used, epoch after
     epoch. The generators are put back and every worker is ended, also on an exception or Ctrl-C.
     """
     make_feed, options = _what_to_measure(dataset, batch_size, collate_fn, options)
@@ -68,7 +68,7 @@ def tune_workers(
         slice_s, deadline = min(MAX_SLICE_S, seconds / 16), began + seconds
         measure = partial(_measure, make_feed, step, options=options, slice_s=slice_s, deadline=deadline)
         time_for = partial(_time_for, options=options, slice_s=slice_s, deadline=deadline)
-        times, stopped = _measure_all(measure, time_for, floor_ms, max_workers, seconds)
+        times, stopped = measure_all(measure, time_for, floor_ms, max_workers, seconds)
     choice = choose_workers(times, floor_ms)
     return Tuning(choice, tuple(times), floor_ms, stopped, time.perf_counter() - began)
 
@@ -98,58 +98,6 @@ def _what_to_measure(
     return loader.source.endless_feed, options
 
 
-def _measure_all(
-    measure: Callable[[int], WorkerTimes | None],
-    time_for: Callable[[int, WorkerTimes], bool],
-    floor_ms: float,
-    max_workers: int,
-    seconds: float,
-) -> tuple[list[WorkerTimes], str]:
-    """Times of 0, 1, 2, ... workers, and why no more.
-
-    measure  : a number -> its times; None where the time was over first
-    time_for : whether a number can still be measured, if it is like another one
-    """
-    times: dict[int, WorkerTimes] = {}
-    twice: set[int] = set()
-    stopped = f"{max_workers} was the largest number to try (max_workers)"
-    for num_workers in range(max_workers + 1):
-        if times and not time_for(num_workers, times[num_workers - 1]):
-            stopped = f"the {seconds:g} seconds would not have lasted for {num_workers}"
-            break
-        found = measure(num_workers)
-        if found is None:
-            stopped = f"the {seconds:g} seconds were over before {num_workers} had been measured"
-            break
-        times[num_workers] = found
-        if why_stop([*times.values()], floor_ms):
-            _look_again(times, twice, measure, time_for, floor_ms)
-            why = why_stop([*times.values()], floor_ms)  # it may have been a busy moment
-            if why:
-                return [*times.values()], why
-    _look_again(times, twice, measure, time_for, floor_ms)
-    return [*times.values()], stopped
-
-
-def _look_again(
-    times: dict[int, WorkerTimes],
-    twice: set[int],
-    measure: Callable[[int], WorkerTimes | None],
-    time_for: Callable[[int, WorkerTimes], bool],
-    floor_ms: float,
-) -> None:
-    """Measure a second time what may be chosen, and the last numbers, which seemed vain; the lesser turn stays."""
-    best = min(row.turn_ms for row in times.values())
-    last = [*times][-MAX_VAIN:] if best > floor_ms * (1 + NEAR_FLOOR) else []
-    again = [row for row in times.values() if row.turn_ms <= best * (1 + AGAIN) or row.num_workers in last]
-    for row in again if len(again) > 1 else ():
-        if row.num_workers not in twice and time_for(row.num_workers, row):
-            twice.add(row.num_workers)
-            second = measure(row.num_workers)
-            if second is not None and second.turn_ms < row.turn_ms:
-                times[row.num_workers] = second
-
-
 def _time_for(num_workers: int, like: WorkerTimes, options: dict[str, Any], slice_s: float, deadline: float) -> bool:
     """Whether a number can be measured before the deadline, if it is like another one."""
     drained = num_workers * _prefetch(options) * like.turn_ms / 1e3
@@ -161,7 +109,13 @@ def _prefetch(options: dict[str, Any]) -> int:
 
 
 def _measure(
-    make_feed: Callable[[], Any], step: Step, num_workers: int, options: dict, slice_s: float, deadline: float
+    make_feed: Callable[[], Any],
+    step: Step,
+    num_workers: int,
+    options: dict,
+    slice_s: float,
+    deadline: float,
+    with_handover: bool = True,
 ) -> WorkerTimes | None:
     """The loop with `num_workers`; None where the time was over first. Without workers there is always a figure."""
     own = options if num_workers else {"pin_memory": options["pin_memory"]}
@@ -174,7 +128,7 @@ def _measure(
                 return None
             step(next(batches))
         row = _timed(batches, step, num_workers, startup_s, slice_s, deadline)
-        return replace(row, handover_ms=_handover_ms(batches, row, _prefetch(options)))
+        return replace(row, handover_ms=_handover_ms(batches, row, _prefetch(options))) if with_handover else row
 
 
 def _handover_ms(batches: Iterator[Any], row: WorkerTimes, prefetch: int) -> float:

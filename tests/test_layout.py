@@ -88,6 +88,7 @@ PARTS = {
     "synthetic_pipeline": "loaders",
     "timer_summary": "profiling",
     "tuning": "loaders",
+    "tuning_looks": "loaders",
     "windows": "training_loop",
     "worker_choice": "loaders",
     "worker_pool": "loaders",

@@ -242,6 +242,28 @@ def test_the_best_are_looked_at_twice_while_there_is_time_and_a_busy_moment_does
     assert turns == pytest.approx({0: 40.0, 1: 35.0, 2: 20.0 if looks else 22.0, 3: 19.6})
 
 
+def test_a_choice_on_the_last_of_its_5_percent_is_measured_again_beside_the_shortest_turn(scripted):
+    def load(num_workers):
+        busy = (
+            num_workers == 3 and batches.closed.count(3) < 2
+        )  # its first two looks; 22.4 is 1.04 of that, 1.09 of 20.5
+        return {0: 0.090, 1: 0.060, 2: 0.0124, 3: 0.0105}[num_workers] + 0.001 * busy
+
+    batches, step = scripted(load, 0.010)
+    found = tune_workers(Drawing(), step, batch_size=4, seconds=90, max_workers=3)
+    assert batches.closed == [0, 0, 1, 2, 3, 2, 3, 3, 2] and found.num_workers == 3
+    assert {row.num_workers: row.turn_ms for row in found.times}[3] == pytest.approx(20.5)
+
+
+def test_a_choice_that_stays_on_the_last_of_its_5_percent_is_looked_at_three_times_more_and_keeps_its_hand_over(
+    scripted,
+):
+    batches, step = scripted(lambda w: {0: 0.090, 1: 0.0124, 2: 0.0115}[w], 0.010, handover=0.002)
+    found = tune_workers(Drawing(), step, batch_size=4, seconds=90, max_workers=2)
+    assert batches.closed == [0, 0, 1, 2, 1, 2, *[2, 1] * 3] and found.num_workers == 1
+    assert [row.handover_ms for row in found.times] == pytest.approx([0.0, 2.0, 2.0])
+
+
 def test_numbers_that_were_vain_in_a_busy_moment_do_not_end_it(scripted):
     def load(num_workers):
         busy = 1 <= num_workers <= 2 and num_workers not in batches.closed  # until they are measured again
