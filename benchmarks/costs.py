@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+
+from course_utils import live_bytes
 
 
 def milliseconds(seconds: list[float], *, per: int = 1) -> dict[str, float]:
@@ -28,19 +29,8 @@ def compared(rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def peak_bytes(fn: Callable[[], Any]) -> int:
-    """The most that torch's CPU allocator had handed out during `fn()`, beyond what it had before.
-
-    It is counted from the allocator's own events, so it is the same in every run. What is not allocated there is not in
-    it: the working memory inside some kernels, Python's objects, files.
-    """
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
-        fn()
-    held = most = 0
-    for event in found.profiler.kineto_results.events():
-        if event.name() == "[memory]":
-            held += event.nbytes()
-            most = max(most, held)
-    return most
+    """The most that torch's allocator had handed out during one `fn()`, beyond what it had before."""
+    return live_bytes.peak_bytes(fn, prepare=False)
 
 
 def state_bytes(optimizer: torch.optim.Optimizer) -> int:

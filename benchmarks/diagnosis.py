@@ -33,7 +33,7 @@ import torch
 from torch.utils.data import Dataset
 
 from benchmarks.pieces import program
-from benchmarks.synthetic_loaders import BATCH_SIZE, Case, Step, Synthetic
+from benchmarks.synthetic_loaders import BATCH_SIZE, Case, Synthetic
 from course_utils.loaders import ResumableLoader
 from course_utils.machine import usable_cpus
 from course_utils.profiling import diagnose
@@ -154,7 +154,7 @@ def diagnosed(name: str, repeat: int, seconds: float) -> dict[str, Any]:
     loop = loops(usable_cpus())[name]
     with no_advice():
         loader = loader_of(loop)
-    found = diagnose(loader, Step(loop.case), seconds=seconds)
+    found = diagnose(loader, loop.case.step, seconds=seconds)
     return {
         "verdict": found.verdict,
         "ms": round(found.ms, 3),

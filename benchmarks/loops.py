@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from benchmarks.synthetic_loaders import spend
+from benchmarks import synthetic_loaders
 from course_utils.loaders import ResumableLoader
 from course_utils.worker_pool import endless_batches
 
@@ -21,13 +21,9 @@ PAUSED = 3  # hand-overs timed after each loop
 
 
 @dataclass(frozen=True)
-class Costs:
-    """What a batch and a step cost, in ms, slept or computed; each `slow_every`-th batch takes `slow_factor` loads."""
+class Costs(synthetic_loaders.Costs):
+    """Each `slow_every`-th batch takes `slow_factor` loads."""
 
-    load_ms: float
-    step_ms: float
-    load_computes: bool = False
-    step_computes: bool = False
     slow_every: int = 1
     slow_factor: float = 1.0
 
@@ -35,10 +31,6 @@ class Costs:
         """What making this batch takes, in ms: batches k-1, 2k-1, ... are the slow ones."""
         slow = self.slow_every > 1 and batch % self.slow_every == self.slow_every - 1
         return self.load_ms * (self.slow_factor if slow else 1)
-
-    def step(self, batch: Any) -> None:
-        """A step that costs what it should."""
-        spend(self.step_ms / 1e3, self.step_computes)
 
 
 class Batches(Dataset):
@@ -51,7 +43,7 @@ class Batches(Dataset):
         return 40 * self.costs.slow_every
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        spend(self.costs.load_of(index) / 1e3, self.costs.load_computes)
+        synthetic_loaders.spend(self.costs.load_of(index) / 1e3, self.costs.load_computes)
         return torch.ones(1)
 
 

@@ -37,23 +37,34 @@ from benchmarks.pieces import program
 from course_utils import tuning
 from course_utils.loaders import ResumableLoader, tune_workers
 from course_utils.machine import usable_cpus
+from course_utils.pipeline_model import steady_turn_ms
 
-BATCH_SIZE, MAX_WORKERS, BUDGET_S, ROUNDS, SLICE_S, TUNINGS = 8, 4, 10.0, 3, 0.5, 3
+BATCH_SIZE, MAX_WORKERS, BUDGET_S, ROUNDS, SLICE_S, TUNINGS = 8, 4, 20.0, 4, 0.5, 3
 BAR = 1.1
 
 
 @dataclass(frozen=True)
-class Case:
-    """What one batch costs and what one step costs, in ms, slept or computed.
-
-    heavy_mib : of a batch, whose making costs nothing and whose hand-over does
-    slow_every : one example in so many takes `slow_every` times its share and the others nothing: the same mean
-    """
+class Costs:
+    """What one batch costs and what one step costs, in ms, slept or computed."""
 
     load_ms: float
     step_ms: float
     load_computes: bool = False
     step_computes: bool = False
+
+    def step(self, batch: Any) -> None:
+        """A step that costs what it should."""
+        spend(self.step_ms / 1e3, self.step_computes)
+
+
+@dataclass(frozen=True)
+class Case(Costs):
+    """A loop for the tuner.
+
+    heavy_mib : of a batch, whose making costs nothing and whose hand-over does
+    slow_every : one example in so many takes `slow_every` times its share and the others nothing: the same mean
+    """
+
     heavy_mib: int = 0
     slow_every: int = 1
 
@@ -61,10 +72,8 @@ class Case:
         """What one turn of the loop takes; None where nobody knows."""
         if self.heavy_mib:
             return None
-        if num_workers == 0:
-            return self.load_ms + self.step_ms
-        computing = self.load_ms * self.load_computes + self.step_ms * self.step_computes
-        return max(self.step_ms, self.load_ms / num_workers, computing / cores)
+        computing = {"load_computes": self.load_computes, "step_computes": self.step_computes}
+        return steady_turn_ms(self.load_ms, self.step_ms, num_workers=num_workers, cores=cores, **computing)
 
 
 CASES = {
@@ -107,16 +116,6 @@ class Synthetic(Dataset):
         return self.example
 
 
-class Step:
-    """A step that costs what its case says."""
-
-    def __init__(self, case: Case) -> None:
-        self.case = case
-
-    def __call__(self, batch: torch.Tensor) -> None:
-        spend(self.case.step_ms / 1e3, self.case.step_computes)
-
-
 def loader_of(case: Case) -> ResumableLoader:
     return ResumableLoader(Synthetic(case), batch_size=BATCH_SIZE)
 
@@ -124,7 +123,7 @@ def loader_of(case: Case) -> ResumableLoader:
 def measured_ms(case: Case, num_workers: int, seconds: float) -> float:
     """A turn in the steady state, as the tuner measures it, with as much time as it needs."""
     feed, options = loader_of(case).source.endless_feed, {"pin_memory": False}
-    return tuning._measure(feed, Step(case), num_workers, options, seconds, time.perf_counter() + 1e6).turn_ms
+    return tuning._measure(feed, case.step, num_workers, options, seconds, time.perf_counter() + 1e6).turn_ms
 
 
 def grid_round(name: str, turn: int, max_workers: int, seconds: float) -> dict[str, Any]:
@@ -145,7 +144,7 @@ def grid(rounds: list[dict[str, Any]]) -> dict[str, Any]:
 def tuned(name: str, number: int) -> dict[str, Any]:
     """One tuning; `number` tells repeated ones apart."""
     case = CASES[name]
-    found = tune_workers(loader_of(case), Step(case), seconds=BUDGET_S, max_workers=MAX_WORKERS)
+    found = tune_workers(loader_of(case), case.step, seconds=BUDGET_S, max_workers=MAX_WORKERS)
     turns = {str(row.num_workers): round(row.turn_ms, 3) for row in found.times}
     chosen = {"num_workers": found.num_workers, "verdict": found.choice.verdict}
     return chosen | {"seconds": round(found.seconds, 2), "turns": turns, "floor_ms": round(found.floor_ms, 3)}

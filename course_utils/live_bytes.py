@@ -16,10 +16,11 @@ from course_utils.step_clock import wait_for_device
 from course_utils.step_profile import without_its_log
 
 
-def live_bytes(fn: Callable[[], Any]) -> list[int]:
+def live_bytes(fn: Callable[[], Any], *, prepare: bool = True) -> list[int]:
     """Bytes that torch's allocator has handed out and not got back, beyond those before: 0, then one for each event.
 
-    fn : runs twice, the second time counted: a forward pass, or a whole step
+    fn      : a forward pass, or a whole step; it runs twice, and the second time is counted
+    prepare : False counts the first and only run, with what it makes for later ones: an optimizer's state, gradients
 
     An event hands memory out or takes it back, in the order in which it happens. Also counted is what an operation
     needs for itself alone and no tensor shows. Not counted are Python's objects and files, and memory from before that
@@ -28,7 +29,8 @@ def live_bytes(fn: Callable[[], Any]) -> list[int]:
     `torch.distributed._tools.mem_tracker.MemTracker` sorts the memory by modules; it sees the results of operations,
     not what is allocated inside them, and needs a torch with `torch.distributed`.
     """
-    fn()  # the first one prepares, and keeps what it prepared
+    if prepare:
+        fn()  # the first one keeps what it prepared
     gc.collect()  # else what others left could be given back in between
     with without_its_log(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
         fn()
@@ -37,6 +39,6 @@ def live_bytes(fn: Callable[[], Any]) -> list[int]:
     return list(accumulate((event.nbytes() for event in events if event.name() == "[memory]"), initial=0))
 
 
-def peak_bytes(fn: Callable[[], Any]) -> int:
+def peak_bytes(fn: Callable[[], Any], *, prepare: bool = True) -> int:
     """The most of `live_bytes`: what has to be there at one time, beyond what is there before."""
-    return max(live_bytes(fn))
+    return max(live_bytes(fn, prepare=prepare))

@@ -34,7 +34,7 @@ def tune_workers(
     step: Step,
     *,
     batch_size: int | None = None,
-    seconds: float = 10.0,
+    seconds: float = 20.0,
     max_workers: int | None = None,
     collate_fn: Callable[[list], Any] | None = None,
     **options: Any,
@@ -45,7 +45,7 @@ def tune_workers(
                   data, order and workers' options are used and whose position and running iteration stay as they are
     step        : batch -> anything: what the training loop does with a batch. It really runs, some hundred times, so
                   what it changes is changed: hand in one that trains a copy of the model, `copy.deepcopy(model)`
-    seconds     : the budget; a number of workers is begun only while there is time for it
+    seconds     : the budget, seldom used up; a number of workers is begun only while there is time for it
     max_workers : the largest number to try; twice the usable cores by default
     options     : of the workers, as `ResumableLoader` takes them: `prefetch_factor`, `multiprocessing_context`, ...
     returns     : a `Tuning`: `.num_workers`, `.choice` with its reason, a table when printed

@@ -52,7 +52,9 @@ def test_quick_prints_and_keeps_nothing(tmp_path, monkeypatch, capsys):
 
 def test_the_batches_of_a_loop_cost_what_the_model_is_told(monkeypatch):
     spent = []
-    monkeypatch.setattr(loops, "spend", lambda seconds, computes: spent.append((round(seconds * 1e3, 6), computes)))
+    monkeypatch.setattr(
+        loops.synthetic_loaders, "spend", lambda seconds, computes: spent.append((round(seconds * 1e3, 6), computes))
+    )
     costs = Costs(5, 10, load_computes=True, slow_every=4, slow_factor=3.0)
     dataset = Batches(costs)
     for index in range(8):

@@ -19,6 +19,12 @@ def test_the_curve_goes_up_with_what_is_made_and_down_with_what_is_given_back():
     assert peak_bytes(some_steps) == 6000
 
 
+def test_what_the_first_run_makes_for_later_ones_is_counted_only_where_that_is_asked_for():
+    for prepare, curve in ((True, [0]), (False, [0, 4000])):
+        kept = []
+        assert live_bytes(lambda kept=kept: kept or kept.append(torch.empty(1000)), prepare=prepare) == curve
+
+
 def test_a_view_is_no_memory_and_an_operation_in_place_needs_none():
     kept = torch.ones(1000)
     assert live_bytes(lambda: kept.view(10, 100)[2:].zero_()) == [0]

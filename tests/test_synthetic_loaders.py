@@ -7,7 +7,7 @@ import torch
 
 from benchmarks import records, synthetic_loaders
 from benchmarks.rows.resume import Numbers, first_batch_ms
-from benchmarks.synthetic_loaders import CASES, Case, Step, Synthetic, joined, loader_of, summary
+from benchmarks.synthetic_loaders import CASES, Case, Synthetic, joined, loader_of, summary
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_examples_and_steps_cost_what_their_case_says(monkeypatch):
             dataset[index]
         assert sum(seconds for seconds, _ in spent) == pytest.approx(10 * 0.016)  # ten batches of 8
         assert len(spent) == 80 / case.slow_every
-        Step(case)(None)
+        case.step(None)
         assert spent[0][1] is case.load_computes and spent[-1] == (0.005, case.step_computes)
         spent.clear()
 

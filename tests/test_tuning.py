@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
-from course_utils import tuning
+from course_utils import tuning, tuning_looks
 from course_utils.loaders import ResumableLoader, pad_sequences, tune_workers
 from course_utils.sampling import EpochBatches
 from course_utils.sources import EndlessKeyFeed
@@ -49,7 +49,7 @@ QUICK = {"seconds": 0.4, "max_workers": 2}
 @pytest.fixture
 def all_numbers(monkeypatch):
     """Every number up to `max_workers` is measured, briefly, whatever the times are."""
-    monkeypatch.setattr(tuning, "why_stop", lambda times, floor_ms: None)
+    monkeypatch.setattr(tuning_looks, "why_stop", lambda times, floor_ms: None)
     monkeypatch.setattr(tuning, "MAX_SLICE_S", 0.02)
 
 
