@@ -1,7 +1,8 @@
 """The training loop: a trainer whose state is whole at every step boundary.
 
 It knows a model, a loader and one update at a time; files, processes and schedules are other modules' business.
-`evaluation`, `best` and `history` are re-exported here. `windows` reads the loader, `run_state` the state.
+`evaluation`, `best`, `history` and `update_order` are re-exported here. `windows` reads the loader, `run_state` the
+state.
 """
 
 from __future__ import annotations
@@ -27,9 +28,12 @@ from course_utils.machine import environment
 from course_utils.optimizer_step import NonFiniteError, StepReport, update
 from course_utils.progress_bar import planned_updates, progress_bar
 from course_utils.randomness import derive_seed, isolated_rng, seed_everything
+from course_utils.update_order import every_order, run_order
 from course_utils.windows import windows, with_position
 
-__all__ = ["Best", "Evaluation", "History", "Mean", "Trainer", "eval_mode", "evaluate", "unwrap"]
+__all__ = [
+    "Best", "Evaluation", "History", "Mean", "Trainer", "eval_mode", "evaluate", "every_order", "run_order", "unwrap",
+]  # fmt: skip
 
 
 class Trainer:
@@ -212,12 +216,8 @@ class Trainer:
         """Count the update that was made: step, history, schedule, EMA."""
         self.step += 1
         self.mean.update(report.loss, report.count)
-        row = {
-            "step": self.step,
-            "epoch": epoch,
-            "loss": report.loss,
-            "lr": float(self.optimizer.param_groups[0]["lr"]),
-        }
+        lr = float(self.optimizer.param_groups[0]["lr"])
+        row = {"step": self.step, "epoch": epoch, "loss": report.loss, "lr": lr}
         row |= {"grad_norm": report.grad_norm, "wait_ms": wait_ms}
         self.history.append(row)
         if self.scheduler is not None:

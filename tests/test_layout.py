@@ -89,6 +89,7 @@ PARTS = {
     "timer_summary": "profiling",
     "tuning": "loaders",
     "tuning_looks": "loaders",
+    "update_order": "training_loop",
     "windows": "training_loop",
     "worker_choice": "loaders",
     "worker_pool": "loaders",
