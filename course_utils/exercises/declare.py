@@ -164,9 +164,11 @@ def value_exercise(id: str, **declared) -> Callable[[Callable], Exercise]:
 
 
 def _source_lines(fn: Callable) -> tuple[str, str]:
-    """The whole definition without decorators, and its head: everything up to the end of the docstring."""
+    """The whole definition without the exercise's own decorator, and its head: everything up to the end of the
+    docstring. Decorators below it, as `@contextmanager`, belong to the answer."""
     text = textwrap.dedent(inspect.getsource(fn))
     definition = ast.parse(text).body[0]
     lines = text.rstrip().splitlines()
-    start, head_end = definition.lineno - 1, definition.body[0].end_lineno
+    below = definition.decorator_list[1:]
+    start, head_end = (below[0] if below else definition).lineno - 1, definition.body[0].end_lineno
     return "\n".join(lines[start:]), "\n".join(lines[start:head_end])
