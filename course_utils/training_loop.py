@@ -1,8 +1,8 @@
 """The training loop: a trainer whose state is whole at every step boundary.
 
 It knows a model, a loader and one update at a time; files, processes and schedules are other modules' business.
-`evaluation`, `best`, `history` and `update_order` are re-exported here. `windows` reads the loader, `run_state` the
-state.
+`evaluation`, `best`, `history`, `sanity_checks` and `update_order` are re-exported here. `windows` reads the loader,
+`run_state` the state.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ from course_utils.machine import environment
 from course_utils.optimizer_step import NonFiniteError, StepReport, update
 from course_utils.progress_bar import planned_updates, progress_bar
 from course_utils.randomness import derive_seed, isolated_rng, seed_everything
+from course_utils.sanity_checks import SanityReport, overfit_one_batch, sanity_check
 from course_utils.update_order import every_order, run_order
 from course_utils.windows import windows, with_position
 
 __all__ = [
-    "Best", "Evaluation", "History", "Mean", "Trainer", "eval_mode", "evaluate", "every_order", "run_order", "unwrap",
+    "Best", "Evaluation", "History", "Mean", "SanityReport", "Trainer", "eval_mode", "evaluate", "every_order",
+    "overfit_one_batch", "run_order", "sanity_check", "unwrap",
 ]  # fmt: skip
 
 
@@ -88,13 +90,12 @@ class Trainer:
         self.device, self.progress, self.on_step, self.max_skips = device, progress, on_step, max_skips
         self._how = {"count_fn": count_fn or default_count(loss_fn), "autocast_dtype": autocast_dtype, "sync": sync}
         self._how |= {"max_norm": max_norm, "max_value": max_value}
-        self.step, self.stopped_by, self.mean = 0, None, Mean()
+        self.step, self._skips, self.stopped_by, self.mean = 0, 0, None, Mean()
         self.best = Best(keep_model=keep_best, patience=patience, min_delta=min_delta)
         self.history, self.val_history = History(), History()
         self._loader: Any = None
         self._loader_state: dict[str, Any] | None = None
         self._ended_epoch: int | None = None  # the epoch whose end (validation, best) is still to be done
-        self._skips = 0
 
     def fit(
         self, train_loader: Iterable, *, num_epochs: int | None = None, num_steps: int | None = None, val_loader=None
