@@ -26,7 +26,8 @@ class Bench(Panel):
     still   : shown below the controls, and alone where ipywidgets is absent
     knobs   : in rows of two, their labels of one width
     rows    : further rows of knobs, each as wide as it likes
-    buttons : words, icon, tooltip and what each does, after which the result is computed again
+    answers : buttons in a row of their own above the others: words, icon, tooltip and what each does
+    buttons : likewise; after each press the result is computed again
     goal    : judged at every result; once reached it stays reached until Reset
     forget  : called by Reset, after which the knobs are as they were at first
     height  : of the picture, in pixels at least: nothing below it moves while it changes
@@ -44,6 +45,7 @@ class Bench(Panel):
         still: Still,
         knobs: Sequence = (),
         rows: Sequence[Sequence] = (),
+        answers: Sequence[Button] = (),
         buttons: Sequence[Button] = (),
         goal: Goal | None = None,
         forget: Callable[[], None] = lambda: None,
@@ -55,28 +57,30 @@ class Bench(Panel):
         self._busy, self.result, self.error = False, None, None
         self._take_the_place()
         if widgets is not None:
-            self._make_widgets(list(knobs), rows, buttons, height)
+            self._make_widgets(list(knobs), rows, (answers, buttons), height)
             self.refresh()
 
-    def _make_widgets(self, knobs: list, rows: Sequence[Sequence], buttons: Sequence[Button], height: int) -> None:
-        self.buttons = [
-            make_button(words, icon, tip, lambda act=act: self._press(act)) for words, icon, tip, act in buttons
-        ]
-        self.buttons.append(make_button("Reset", "refresh", "Every knob as it was at first", self.reset))
+    def _make_widgets(self, knobs: list, rows: Sequence[Sequence], acts: Sequence[Sequence[Button]], height: int):
+        pressed = [[self._button(*one) for one in group] for group in acts]
+        pressed[-1].append(make_button("Reset", "refresh", "Every knob as it was at first", self.reset))
+        self.buttons = [button for group in pressed for button in group]
         for button in self.buttons:
             button.layout.width = "auto"  # no word is cut
         self.status, self.figure, self.note = widgets.HTML(), widgets.HTML(), widgets.HTML()
         if height:
             self.figure.layout.min_height = f"{height}px"
         align(knobs)
-        boxes = [widgets.HBox(list(row), layout={"flex_flow": "row wrap"}) for row in (knobs, *rows) if row]
-        pressed = widgets.HBox(self.buttons, layout={"flex_flow": "row wrap"})  # else words are cut where they are many
-        parts = [*boxes, pressed, self.status, self.figure, self.note]
+        lines = [row for row in (knobs, *rows, *pressed) if row]
+        boxes = [widgets.HBox(list(row), layout={"flex_flow": "row wrap"}) for row in lines]  # else words are cut
+        parts = [*boxes, self.status, self.figure, self.note]
         self.box = widgets.VBox(parts, layout=FRAME)
         self.box.add_class("live-lab")
         self._own = [*parts, *self.buttons, self.box]
         for knob in self.knobs:
             knob.observe(self._on_knob, "value")
+
+    def _button(self, words: str, icon: str, tooltip: str, act: Callable[[], None]):
+        return make_button(words, icon, tooltip, lambda: self._press(act))
 
     def _on_knob(self, _change) -> None:
         if not self._busy:

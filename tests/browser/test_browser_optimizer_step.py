@@ -1,0 +1,57 @@
+"""Chapter 06's experiment as a reader meets it: cut a window, move a cut, choose a rule, say that none does it."""
+
+import re
+
+from tests.browser.lab_page import write_notebook
+
+CELLS = {"setup": "from course_utils.labs.optimizer_step import micro_batch_lab", "live": "micro_batch_lab()"}
+
+
+def press(lab, label, key, times):
+    """Move the slider of this label by its keys."""
+    handle = lab.outputs.locator(".widget-slider", has_text=label).locator(".noUi-handle")
+    handle.focus()
+    for _ in range(times):
+        lab.page.keyboard.press(key)
+
+
+def test_a_window_is_cut_by_keyboard_a_rule_is_found_and_batchnorm_has_none(lab_page, lab_server, screenshot):
+    from playwright.sync_api import expect
+
+    lab = lab_page(write_notebook(lab_server[2], "optimizer_step.ipynb", CELLS))
+    assert lab.run_cells("setup", "live") == 2
+    status, told = lab.outputs.locator(".live-status"), lab.outputs.locator(".window-verdict")
+    score, rule = lab.outputs.locator(".window-score"), lab.outputs.get_by_label("Rule", exact=True)
+    expect(told).to_have_text(re.compile("^\u25cb It keeps 4.0 times the memory there is"))
+
+    lab.outputs.get_by_label("Situation").select_option("captions")
+    press(lab, "Micro-batches", "ArrowRight", 4)
+    expect(status).to_have_text(re.compile(r"examples: 7 \+ 7 \+ 7 \+ 7 \+ 3$"))
+    press(lab, "Cut 4", "ArrowLeft", 7)
+    expect(status).to_have_text(re.compile(r"examples: 7 \+ 7 \+ 7 \+ 0 \+ 10$"))
+    press(lab, "Cut 4", "ArrowRight", 2)
+    rule.select_option("by examples")
+    expect(told).to_have_text(re.compile("^\u25cb The gradient is off by .*: another direction"))
+    rule.select_option("by targets")
+    expect(told).to_have_text(re.compile("^\u2713 The whole batch's gradient, and it fits. The loss is a mean over"))
+    expect(score).to_contain_text("Solved 1 of 6")
+    screenshot(lab.outputs.locator(".live-lab"), "optimizer_step.png")
+
+    lab.outputs.get_by_label("Situation").select_option("BatchNorm")
+    press(lab, "Micro-batches", "ArrowRight", 3)
+    lab.button("No rule does it").click()
+    expect(told).to_have_text(re.compile("^\u25cb Try 3 rules on this cut first"))
+    for name in ("mean of means", "by targets"):
+        rule.select_option(name)
+        expect(told).to_have_text(re.compile("^\u25cb The gradient is off by"))
+    lab.button("No rule does it").click()
+    expect(told).to_have_text(re.compile("^\u2713 Right: with this cut no rule"))
+    expect(score).to_contain_text("Solved 2 of 6")
+    screenshot(lab.outputs.locator(".live-lab"), "optimizer_step_batchnorm.png")
+
+    press(lab, "Planned", "ArrowRight", 1)
+    expect(lab.outputs.get_by_label("Situation")).to_have_value("your own window")
+    lab.button("Reset").click()
+    expect(score).to_contain_text("Solved 0 of 6")
+    expect(lab.outputs.get_by_label("Situation")).to_have_value("equal parts")
+    assert lab.trouble() == []
