@@ -13,6 +13,7 @@ SUBJECTS = (
     "imports",
     "scheduler_step",
     "trainer_step",
+    "frameworks",
     "optimizers",
     "loader",
     "seeding",

@@ -19,13 +19,13 @@ BAR = 1.03
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 
 
-def _batches(count: int) -> Batches:
+def make_batches(count: int) -> Batches:
     found = load_fashion("train")
     images = (found.images[: 64 * count].float() / 255 - MEAN) / STD
     return list(zip(images.split(64), found.targets[: 64 * count].split(64), strict=True))
 
 
-def _network() -> tuple[nn.Module, torch.optim.Optimizer]:
+def make_network() -> tuple[nn.Module, torch.optim.Optimizer]:
     with isolated_rng():
         seed_generators(0)
         model = small_cnn()
@@ -34,7 +34,7 @@ def _network() -> tuple[nn.Module, torch.optim.Optimizer]:
 
 def _barest(batches: Batches) -> Callable[[], None]:
     """The four lines, and nothing read."""
-    (model, optimizer), rest, loss_fn = _network(), itertools.cycle(batches), nn.CrossEntropyLoss()
+    (model, optimizer), rest, loss_fn = make_network(), itertools.cycle(batches), nn.CrossEntropyLoss()
 
     def step() -> None:
         inputs, targets = next(rest)
@@ -47,7 +47,7 @@ def _barest(batches: Batches) -> Callable[[], None]:
 
 def _same_work(batches: Batches) -> Callable[[], None]:
     """The Trainer's work written inline: read the loss, take the norm, check both, clip, write a history row."""
-    (model, optimizer), rest, loss_fn = _network(), itertools.cycle(batches), nn.CrossEntropyLoss()
+    (model, optimizer), rest, loss_fn = make_network(), itertools.cycle(batches), nn.CrossEntropyLoss()
     history: list[dict] = []
 
     def step() -> None:
@@ -66,14 +66,14 @@ def _same_work(batches: Batches) -> Callable[[], None]:
 
 
 def _trainer(batches: Batches) -> Callable[[], dict]:
-    model, optimizer = _network()
+    model, optimizer = make_network()
     trainer = Trainer(model, optimizer, nn.CrossEntropyLoss(), max_norm=1.0)
     steps: Iterator[dict] = trainer.steps(batches, num_steps=10**9)
     return lambda: next(steps)
 
 
 def measure(*, quick: bool = False) -> list[Row]:
-    batches = _batches(4 if quick else 100)
+    batches = make_batches(4 if quick else 100)
     makers = {"Trainer": _trainer, "inlined loop, same work": _same_work, "barest loop": _barest}
     candidates = {name: make(batches) for name, make in makers.items()}
     times = interleaved(candidates, rounds=2 if quick else 400, calls=2 if quick else 5)

@@ -1,0 +1,90 @@
+"""The Trainer beside Lightning, Ignite and Accelerate, all doing the work of one inlined loop (chapter 05).
+
+    pip install lightning pytorch-ignite accelerate
+    python -m benchmarks.frameworks --seconds 80
+
+writes `benchmarks/records/frameworks.json`; `--quick` makes a few steps and stores nothing. The three are needed for
+this record alone; without one of them nothing is stored. What the loops do is in `framework_loops.py`. In a round each
+loop makes a whole run of its own; a step's time is that between two batches, so what a run's start costs is left out.
+
+    loops[loop], loop of "inlined loop", "barest loop", "Trainer", "Lightning", "Ignite", "Accelerate"
+        ms, median_ms  : of a step; least and median over groups of steps, of all rounds
+        over_inlined   : own ms over the inlined loop's; median_over_inlined: the same of medians
+        extra_us       : microseconds a step beyond the inlined loop's, from the least times
+        same_weights   : after its run all weights are those of the inlined loop, to the bit
+    packages : {package: version}
+    setup    : work, net, rounds, steps a round, skipped steps, steps in a group
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from benchmarks.costs import digits, milliseconds
+from benchmarks.framework_loops import missing, packages
+from benchmarks.pieces import program
+from benchmarks.rows.frameworks import GROUP, NUM_STEPS, SKIP, timed
+from benchmarks.rows.trainer_step import make_batches
+
+PIECES, ROUNDS = 6, 6
+
+
+def measured(turn: int, rounds: int, num_steps: int) -> dict[str, Any]:
+    """Some rounds: {"times"[loop]: seconds a step, "same"[loop]: whether the weights are the inlined loop's}."""
+    times, weights = timed(make_batches(100), rounds=rounds, num_steps=num_steps)
+    same = {loop: torch.equal(of, weights["inlined loop"]) for loop, of in weights.items()}
+    return {"times": times, "same": same}
+
+
+def report(cache: Any, *, pieces: int = PIECES, rounds: int = ROUNDS, num_steps: int = NUM_STEPS) -> dict[str, Any]:
+    """`loops` and `packages` of the record."""
+    found = [cache.get(measured, turn, rounds, num_steps, runs=rounds) for turn in range(pieces)]
+    loops = {}
+    for loop in found[0]["times"]:
+        rows = milliseconds([seconds for piece in found for seconds in piece["times"][loop]])
+        loops[loop] = rows | {"same_weights": all(piece["same"][loop] for piece in found)}
+    plain = loops["inlined loop"]
+    for row in loops.values():
+        row["over_inlined"] = digits(row["ms"] / plain["ms"])
+        row["median_over_inlined"] = digits(row["median_ms"] / plain["median_ms"])
+        row["extra_us"] = digits((row["ms"] - plain["ms"]) * 1e3)
+    return {"loops": loops, "packages": packages()}
+
+
+def setup() -> dict[str, Any]:
+    """What the figures need beside them to be read."""
+    return {
+        "work": "zero gradients, forward, loss, backward, norm, clip to 1, read loss and norm, refuse what is not "
+        "finite, step, a row of history; the barest loop: without norm, clip, reading, check and history",
+        "net": "small_cnn, AdamW, batches of 64 in memory",
+        "off": "bars, logs, checkpoints and summaries",
+        "rounds": PIECES * ROUNDS,
+        "num_steps": NUM_STEPS,
+        "skip": SKIP,
+        "group": GROUP,
+    }
+
+
+def whole(cache: Any) -> dict[str, Any]:
+    """The record's content.
+
+    raises : SystemExit where a package is missing
+    """
+    if missing():
+        raise SystemExit(f"this record needs all three: pip install {' '.join(missing().values())}")
+    return {"setup": setup(), **report(cache)}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    program(
+        "frameworks",
+        arguments,
+        whole=whole,
+        quick=lambda cache: report(cache, pieces=1, rounds=1, num_steps=20),
+    )
+
+
+if __name__ == "__main__":
+    main()

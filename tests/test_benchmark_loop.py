@@ -1,0 +1,168 @@
+"""The records of chapters 05 and 06: their pure parts, what is stated of them, that all loops do one work."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks import clipping, forgotten_eval, framework_loops, optimism, precision, records
+from benchmarks.catalogue_tasks import Examples
+from benchmarks.rows import frameworks
+from course_utils.datasets import ArrayDataset
+
+SPREAD = {"mean", "stdev", "each"}
+
+
+@pytest.fixture
+def few_examples(monkeypatch):
+    """300 examples of noise in the place of every part: enough to see that a benchmark runs."""
+    generator = torch.Generator().manual_seed(0)
+    images, targets = torch.randn(300, 1, 28, 28, generator=generator), torch.arange(300) % 10
+    found = ArrayDataset(images, targets, classes=tuple("abcdefghij"))
+    for module in (forgotten_eval, optimism, precision):
+        monkeypatch.setattr(module, "data", lambda part: found)
+    monkeypatch.setattr("benchmarks.trainings.data", lambda part: found)
+    monkeypatch.setattr(optimism, "NUM_TRAIN", 100)
+    small = {"SIZES": (50,), "ONE_DRAW_EXAMPLES": 50, "FIRST_LOOK": 1, "LOOK_EVERY": 1, "NUM_CANDIDATES": 4}
+    for name, value in small.items():
+        monkeypatch.setattr(optimism, name, value)
+    monkeypatch.setattr(forgotten_eval, "NUM_TEST", 64)
+    monkeypatch.setattr(forgotten_eval, "NUM_PASS", 64)
+    optimism.features.cache_clear()
+    yield found
+    optimism.features.cache_clear()
+
+
+@pytest.fixture
+def few_captions(monkeypatch):
+    letters = torch.arange(64 * 33).view(64, 33) % 7
+    monkeypatch.setattr(clipping, "captions", lambda part: Examples(letters[:, :-1], letters[:, 1:]))
+    monkeypatch.setattr(clipping, "alphabet", lambda: list("abcdefg"))
+    clipping.val_batches.cache_clear()
+    yield
+    clipping.val_batches.cache_clear()
+
+
+@pytest.fixture
+def quick_result(few_examples, few_captions, tmp_path, monkeypatch, capsys):
+    """What `--quick` prints; it stores nothing."""
+    monkeypatch.setattr(records, "RECORDS", tmp_path)
+
+    def result(module):
+        module.main(["--quick"])
+        assert not list(tmp_path.iterdir())
+        return json.loads(capsys.readouterr().out)
+
+    return result
+
+
+def test_a_quick_forgotten_eval_gives_passes_of_nets_with_batchnorm(quick_result, monkeypatch):
+    monkeypatch.setattr(forgotten_eval, "NETS", dict.fromkeys(("plain", "BatchNorm1d"), ""))
+    found = quick_result(forgotten_eval)
+    assert set(found) == {"plain", "BatchNorm1d"} and not found["plain"]["passes"]
+    assert set(found["BatchNorm1d"]["passes"]) == set(forgotten_eval.ORDERS)
+
+
+def test_a_quick_optimism_gives_every_kind(quick_result):
+    assert set(quick_result(optimism)["results"]) == set(optimism.KINDS)
+
+
+def test_a_quick_clipping_gives_a_verdict(quick_result):
+    found = quick_result(clipping)
+    assert set(found["verdict"]["RNN"]["SGD"]["best"]) == set(clipping.CLIPS)
+    assert set(found["cosines"]["RNN"]) == set(clipping.BOUNDS)
+
+
+def test_a_quick_precision_gives_every_way_and_operation(quick_result):
+    found = quick_result(precision)
+    assert set(found["results"]) == set(precision.WAYS) and set(found["operations"]) == set(precision.OPERATIONS)
+
+
+def test_the_nets_of_forgotten_eval_differ_in_the_layers_that_they_name():
+    kinds = {net: [type(layer) for layer in forgotten_eval.build(net)] for net in forgotten_eval.NETS}
+    assert [kinds[net].count(nn.BatchNorm2d) for net in kinds] == [0, 2, 0, 2, 0]
+    assert [kinds[net].count(nn.Dropout) for net in kinds] == [0, 0, 1, 1, 0]
+
+
+def test_sorted_examples_are_the_shuffled_ones(few_examples):
+    (shuffled, mixed), (ordered, classes) = (
+        forgotten_eval.examples("val", order, 100) for order in forgotten_eval.ORDERS
+    )
+    assert torch.equal(classes, mixed.sort().values) and not torch.equal(classes, mixed)
+    assert torch.equal(ordered.sum((1, 2, 3)).sort().values, shuffled.sum((1, 2, 3)).sort().values)
+
+
+def test_a_shift_is_counted_in_running_deviations():
+    before, after = nn.BatchNorm2d(2), nn.BatchNorm2d(2)
+    before.running_var.copy_(torch.tensor([4.0, 1.0]))
+    after.running_mean.copy_(torch.tensor([2.0, -3.0]))
+    assert forgotten_eval.shift(before, after) == 2.0
+
+
+def test_candidates_trained_side_by_side_move_as_one_alone_would(few_examples):
+    candidates = optimism.Candidates("settings", torch.Generator().manual_seed(1))
+    candidates.drop.zero_()
+    alone = [weight[3].detach().clone().requires_grad_() for weight in candidates.weights]
+    how = {"lr": float(candidates.lr[3]), "momentum": 0.9, "weight_decay": float(candidates.decay[3])}
+    optimizer = torch.optim.SGD(alone, **how)
+    inputs, targets = torch.randn(4, 5, 196), torch.arange(20).view(4, 5) % 10
+    for _ in range(3):
+        candidates.update(inputs, targets)
+        optimizer.zero_grad()
+        hidden = (inputs[3] @ alone[0] + alone[1]).relu()
+        nn.functional.cross_entropy(hidden @ alone[2] + alone[3], targets[3]).backward()
+        optimizer.step()
+    for batched, own in zip(candidates.weights, alone, strict=True):
+        assert torch.allclose(batched[3], own, atol=1e-5)
+
+
+def test_a_draw_chooses_by_the_first_part_and_judges_by_the_others():
+    left_out, test = torch.zeros(64, 100, dtype=torch.bool), torch.zeros(64)
+    left_out[5], test[5] = True, 0.7
+    rows = optimism.chosen(left_out, test, 50, torch.Generator().manual_seed(0))
+    assert len(rows) == len(optimism.COUNTS) and rows[-1] == pytest.approx({"val": 1.0, "test": 0.7, "once": 1.0})
+
+
+def test_entries_at_a_bound_are_counted_over_all_gradients():
+    assert clipping.share_at([torch.tensor([0.5, -0.5, 0.1]), torch.tensor([[0.2]])], 0.5) == 0.5
+
+
+def test_a_verdict_names_the_best_lr_and_where_none_diverged():
+    def row(mean, diverged=0):
+        return {"val_loss": {"mean": mean, "stdev": 0.0, "each": [mean, mean]}, "diverged": diverged}
+
+    found = clipping.verdict({"none": {"0.1": row(2.0), "1": row(3.0, 2)}, "norm": {"0.1": row(2.2), "1": row(1.95)}})
+    assert found["best"]["norm"]["lr"] == 1.0 and found["usable"] == {"none": [0.1], "norm": [1.0]}
+    assert found["lower"]["norm"]["mean"] == pytest.approx(0.05) and found["inside"] == {"none": False, "norm": False}
+
+
+def test_a_skipped_step_is_an_overflow_and_leaves_the_weights(few_examples):
+    training = precision.Training(precision.WAYS["float16"], 0)
+    training.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)
+    before = [param.clone() for param in training.model.parameters()]
+    training.step(few_examples.images[:8], few_examples.targets[:8])
+    assert training.skipped == [1] and all(map(torch.equal, before, training.model.parameters()))
+
+
+def test_every_framework_that_is_there_ends_with_the_weights_of_the_inlined_loop():
+    times, weights = frameworks.timed(frameworks.make_batches(4), rounds=1, num_steps=8)
+    assert set(times) == set(framework_loops.present()) >= {"inlined loop", "barest loop", "Trainer"}
+    for name, of in weights.items():
+        assert torch.equal(of, weights["inlined loop"]) == (name != "barest loop")
+
+
+def test_a_framework_that_is_missing_is_named_and_left_out(monkeypatch, capsys):
+    monkeypatch.setattr(framework_loops, "find_spec", lambda module: None)
+    rows = frameworks.measure(quick=True)
+    assert [row.name.split(" by ")[1] for row in rows] == ["Trainer over inlined loop", "Trainer over barest loop"]
+    assert "Ignite is left out: pip install pytorch-ignite" in capsys.readouterr().err
+
+
+def test_a_stamped_loader_counts_the_time_between_batches():
+    loader = framework_loops.Stamped([("a",), ("b",)], 7)
+    assert [batch[0] for batch in loader] == list("abababa") and len(loader) == 7
+    loader.stamps = [0.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0]
+    assert loader.seconds(skip=2, group=2) == [2.0, 3.0]
