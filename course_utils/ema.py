@@ -87,8 +87,13 @@ class EMA:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Copy a saved state in; it is not shared afterwards.
 
-        raises : ValueError for other settings, or tensors of other names or shapes; nothing is loaded then
+        raises : ValueError for other settings, or tensors of other names or shapes; RuntimeError inside `applied`,
+                 where the model holds the average that would be replaced; nothing is loaded then
         """
+        if self._applied:
+            raise RuntimeError(
+                "EMA.load_state_dict inside `applied`: the model holds the average of before; leave the block first"
+            )
         for name in ("decay", "warmup"):
             if state[name] != getattr(self, name):
                 raise ValueError(

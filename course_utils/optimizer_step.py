@@ -89,28 +89,30 @@ def update(
     if scaler is not None:
         scaler.scale(torch.zeros((), device=device))  # a rank without examples must have its scale too
     autocast = nullcontext() if autocast_dtype is None else torch.autocast(device, dtype=autocast_dtype)
-    loss_sum, count, unit = _backward_all(model, params, loss_fn, micro_batches, count_fn, scaler, autocast)
+    losses, unit = _backward_all(model, params, loss_fn, micro_batches, count_fn, scaler, autocast)
+    loss_sum, count = 0.0, sum(counted for _, counted in losses)
     if sync is not None:
         _scale_gradients(params, unit)  # ranks have other units: back to plain sums before they are added
-        totals = sync(model, torch.tensor([loss_sum, count], dtype=torch.float64))
-        (loss_sum, count), unit = totals.tolist(), 1.0
+        totals = sync(model, torch.tensor([_read(losses)[0], count], dtype=torch.float64))
+        (loss_sum, count), losses, unit = totals.tolist(), [], 1.0
     if count == 0:
         return StepReport(float("nan"), 0.0, 0.0, "no targets")
     try:
-        return _step(params, optimizer, loss_sum / count, count, unit, scaler, max_norm, max_value, before_step)
+        return _step(params, optimizer, losses, loss_sum, count, unit, scaler, max_norm, max_value, before_step)
     except BaseException:
         if scaler is not None:
             scaler.update(scaler.get_scale())  # same scale, window forgotten: else the next unscale_ raises
         raise
 
 
-def _step(params, optimizer, loss, count, unit, scaler, max_norm, max_value, before_step) -> StepReport:
+def _step(params, optimizer, losses, loss_sum, count, unit, scaler, max_norm, max_value, before_step) -> StepReport:
     """From added-up gradients in `unit` to the weights: unscale, divide, norm, finite?, clip, step, scale."""
     if scaler is not None:
         scaler.unscale_(optimizer)
     _scale_gradients(params, unit / count)
     norm = get_total_norm(_gradients(params))
-    report = _report(loss, norm, count, scaler)
+    own_sum, grad_norm = _read(losses, norm)
+    report = _report((loss_sum + own_sum) / count, grad_norm, count, scaler)
     if not report.skipped:
         _clip(params, norm, report.grad_norm, max_norm, max_value)
         if before_step is not None:
@@ -143,14 +145,14 @@ def _refuse_ddp(model: nn.Module) -> None:
         )
 
 
-def _backward_all(model, params, loss_fn, micro_batches, count_fn, scaler, autocast) -> tuple[float, float, float]:
-    """Add up gradients of loss * count / unit; returns the sum of loss * count, the sum of counts, and the unit.
+def _backward_all(model, params, loss_fn, micro_batches, count_fn, scaler, autocast) -> tuple[list[tuple], float]:
+    """Add up gradients of loss * count / unit; returns pairs (loss on its device, count), and the unit.
 
     The unit is the first count: plain loss * count would overflow float16 sooner, and cost skipped steps. For the same
     reason it grows with a scaler, in powers of two, which change no bit, where a larger count follows.
     """
     count_fn = count_fn or default_count(loss_fn)
-    losses, counts, unit = [], [], None
+    losses, unit = [], None
     for inputs, targets in micro_batches:
         count = float(count_fn(targets))
         if count == 0:
@@ -163,10 +165,16 @@ def _backward_all(model, params, loss_fn, micro_batches, count_fn, scaler, autoc
             loss = loss_fn(model(inputs), targets)
         weighted = loss if count == unit else loss * (count / unit)
         (scaler.scale(weighted) if scaler is not None else weighted).backward()
-        losses.append(loss.detach())  # read together below: one wait for the device, not one a micro-batch
-        counts.append(count)
-    loss_sum = sum(a * b for a, b in zip(torch.stack(losses).tolist() if losses else [], counts, strict=True))
-    return loss_sum, sum(counts), unit or 1.0
+        losses.append((loss.detach(), count))  # read later: one wait for the device, not one a micro-batch
+    return losses, unit or 1.0
+
+
+def _read(losses: list[tuple[torch.Tensor, float]], norm: torch.Tensor | None = None) -> tuple[float, float]:
+    """The sum of loss * count, and the norm: one wait for the device."""
+    norm = torch.zeros(()) if norm is None else norm
+    tensors = [loss for loss, _ in losses]
+    *values, grad_norm = torch.stack([*tensors, norm.to(tensors[0].device) if tensors else norm]).tolist()
+    return sum(value * count for value, (_, count) in zip(values, losses, strict=True)), grad_norm
 
 
 def _gradients(params: list[nn.Parameter]) -> list[torch.Tensor]:
@@ -179,9 +187,8 @@ def _scale_gradients(params: list[nn.Parameter], factor: float) -> None:
         torch._foreach_mul_(gradients, factor)
 
 
-def _report(loss: float, norm: torch.Tensor, count: float, scaler) -> StepReport:
+def _report(loss: float, grad_norm: float, count: float, scaler) -> StepReport:
     """The report, with the norm taken before clipping: clipping first would turn an overflow into zeros and hide it."""
-    grad_norm = float(norm)
     if math.isfinite(loss) and math.isfinite(grad_norm):
         return StepReport(loss, grad_norm, count)
     if scaler is not None:

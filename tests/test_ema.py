@@ -255,6 +255,21 @@ def test_a_state_is_shared_neither_when_saved_nor_when_loaded(tiny_batch):
     assert_same(state["average"], before)
 
 
+def test_a_state_is_not_loaded_inside_the_block_where_the_model_would_hold_another_average(tiny_model, tiny_batch):
+    ema = EMA(tiny_model)
+    state = ema.state_dict()
+    next(steps(tiny_model, tiny_batch, 1))
+    ema.update(tiny_model)
+    before = {name: tensor.clone() for name, tensor in ema.average.items()}
+    with ema.applied(tiny_model):
+        with pytest.raises(RuntimeError, match="load_state_dict inside `applied`: .* leave the block first"):
+            ema.load_state_dict(state)
+        assert ema.state_dict()["num_updates"] == 1  # saving is no harm
+    assert_same(ema.average, before)
+    ema.load_state_dict(state)
+    assert ema.num_updates == 0
+
+
 @pytest.mark.parametrize(
     "other, said",
     [

@@ -58,6 +58,31 @@ def test_a_token_weighted_window_is_the_whole_batch_to_a_millionth_for_any_cut(s
     assert report.count == int((targets != -100).sum())
 
 
+@pytest.mark.parametrize("lengths", [[10], [4, 4, 2]], ids=str)
+def test_losses_and_norm_are_read_together_so_that_a_device_is_waited_for_once(tiny_batch, lengths, monkeypatch):
+    model, optimizer = setup()
+    reads = []
+    for name in ("tolist", "item", "__float__", "__int__", "__bool__"):
+        plain = getattr(torch.Tensor, name)
+
+        def read(tensor, *args, name=name, plain=plain):
+            reads.append((name, tensor.numel()))
+            return plain(tensor, *args)
+
+        monkeypatch.setattr(torch.Tensor, name, read)
+    how = {"max_norm": 0.05, "max_value": 0.01, "count_fn": len}
+    report = update(model, optimizer, F.cross_entropy, cut(tiny_batch, lengths), **how)
+    assert reads == [("tolist", len(lengths) + 1)] and report.count == 10
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_loss_of_another_type_than_the_gradients_is_read_to_its_last_bit(tiny_batch, dtype):
+    model, optimizer = setup()
+    report = update(model, optimizer, lambda o, t: F.cross_entropy(o.to(dtype), t), [tiny_batch], count_fn=len)
+    assert report.loss == F.cross_entropy(make_tiny_model()(tiny_batch[0]).to(dtype), tiny_batch[1]).item()
+    assert report.grad_norm == pytest.approx(gradients(model).norm().item())
+
+
 def test_micro_batches_are_drawn_one_at_a_time_so_that_one_graph_lives_at_once(tiny_batch):
     model, optimizer = setup()
     seen = []
