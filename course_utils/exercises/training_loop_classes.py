@@ -260,7 +260,7 @@ def looks_at_the_first_batch(confusions):
 @class_measures.wrong
 def adds_into_the_first_batch(confusions):
     """The sum is made inside the first matrix: `total = confusions[0]` is no copy, and `total += ...` changes it.
-    Whoever asks a second time, or looks at the batch, finds the whole epoch in it. Begin with zeros, or with a clone."""
+    Whoever asks a second time, or looks at the batch, finds the whole epoch in it. Begin with zeros, or a clone."""
     total = confusions[0]
     for confusion in confusions[1:]:
         total += confusion

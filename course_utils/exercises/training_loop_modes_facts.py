@@ -8,6 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from course_utils.exercises.training_loop_facts import linear
+
 _BEFORE, _INSIDE, _AFTER = "the modes before the block is entered", "the modes in the block", "the modes after it"
 _THROWN = "the modes after a block that raised"
 _RAISED, _INNER, _OUTER = "an exception in the block", "the modes between two ends", "the modes after both ends"
@@ -25,7 +27,7 @@ def net_in_modes(kind: str) -> tuple[nn.Module]:
     norm = nn.BatchNorm1d(2)
     again = norm if kind == "shared" else nn.BatchNorm1d(2)
     model = nn.Sequential()
-    model.add_module("body", nn.Sequential(nn.Linear(2, 2), norm))
+    model.add_module("body", nn.Sequential(linear(2, 2), norm))
     model.add_module("head", nn.Sequential(again, nn.Dropout(0.5)))
     model.train(kind != "head")
     if kind in ("frozen", "shared"):
