@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 import torch
@@ -124,6 +125,21 @@ def test_a_draw_chooses_by_the_first_part_and_judges_by_the_others():
     left_out[5], test[5] = True, 0.7
     rows = optimism.chosen(left_out, test, 50, torch.Generator().manual_seed(0))
     assert len(rows) == len(optimism.COUNTS) and rows[-1] == pytest.approx({"val": 1.0, "test": 0.7, "once": 1.0})
+
+
+@pytest.mark.parametrize("kind", optimism.KINDS)
+def test_the_best_of_64_on_200_examples_is_optimistic_and_a_part_looked_at_once_is_not(kind):
+    found = records.load("optimism")["results"][kind]
+    best = found["200"]["64"]
+    assert best["optimism"]["mean"] > 4 * best["optimism"]["stdev"] / math.sqrt(20) and best["optimism"]["mean"] > 0.02
+    assert abs(best["once"]["mean"]) < best["optimism"]["mean"] / 5
+    assert found["50"]["64"]["optimism"]["mean"] > 3 * found["1000"]["64"]["optimism"]["mean"]
+    by_count = [found["200"][str(count)]["optimism"]["mean"] for count in optimism.COUNTS]
+    assert (
+        by_count == sorted(by_count)
+        and abs(by_count[0]) < 0.005
+        and all(len(best[name]["each"]) == 20 for name in best)
+    )
 
 
 def test_entries_at_a_bound_are_counted_over_all_gradients():
