@@ -591,3 +591,26 @@ def test_the_equality_does_not_hold_with_batchnorm_in_train_mode(tiny_batch):
         update(model, torch.optim.SGD(model.parameters(), lr=0.1), F.cross_entropy, cut(tiny_batch, lengths))
         found.append(weights(model))
     assert (found[0] - found[1]).abs().max() > 1e-4
+
+
+def test_the_equality_does_not_hold_with_two_dropouts_which_draw_in_turns(tiny_batch):
+    """One layer alone draws the same numbers for any cut here, example after example; the second one's come between."""
+    found = {}
+    for training, lengths in ((True, (10,)), (True, (5, 5)), (False, (10,)), (False, (5, 5))):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Dropout(0.5), *make_tiny_model(dropout=0.5)).train(training)
+        update(model, torch.optim.SGD(model.parameters(), lr=0.1), F.cross_entropy, cut(tiny_batch, list(lengths)))
+        found[training, lengths] = weights(model)
+    assert (found[True, (10,)] - found[True, (5, 5)]).abs().max() > 1e-3
+    torch.testing.assert_close(found[False, (10,)], found[False, (5, 5)])
+
+
+@pytest.mark.parametrize("lengths", [[10], [5, 5]], ids=str)
+def test_dropout_draws_as_the_plain_loop_does(tiny_batch, lengths):
+    (model, plain), parts = (make_tiny_model(dropout=0.5) for _ in range(2)), cut(tiny_batch, lengths)
+    torch.manual_seed(0)
+    update(model, torch.optim.SGD(model.parameters(), lr=0.1), F.cross_entropy, parts)
+    torch.manual_seed(0)
+    for inputs, targets in parts:
+        (F.cross_entropy(plain(inputs), targets) * len(targets) / 10).backward()
+    torch.testing.assert_close(gradients(model), gradients(plain))

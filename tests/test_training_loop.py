@@ -729,6 +729,36 @@ def test_the_bar_counts_updates_and_changes_nothing(capsys):
     assert torch.equal(weights(trainer), weights(run(num_epochs=2, accumulate=4)))
 
 
+def test_what_belongs_to_an_update_reaches_it_and_the_rest_does_not(monkeypatch):
+    seen, plain = [], training_loop.update
+
+    def watched(*args, **how):
+        seen.append(how)
+        return plain(*args, **how)
+
+    monkeypatch.setattr(training_loop, "update", watched)
+    how = {"max_norm": 0.5, "max_value": 0.1, "autocast_dtype": torch.bfloat16, "count_fn": len}
+    how |= {"sync": lambda model, totals: totals, "scaler": torch.amp.GradScaler("cpu")}
+    run(num_steps=2, **how)
+    assert len(seen) == 2 and all(given == how | {"before_step": None} for given in seen)
+
+
+def test_training_and_validation_batches_are_moved_to_the_device(monkeypatch):
+    seen = []
+    for module in ("windows", "evaluation"):
+        watched = lambda batch, device, module=module: (seen.append((module, device)), batch)[1]  # noqa: E731
+        monkeypatch.setattr(f"course_utils.{module}.to_device", watched)
+    run(num_epochs=1, val_loader=make_loader(8), device="cpu", loader=make_loader(8))
+    assert seen == [("windows", "cpu")] * 2 + [("evaluation", "cpu")] * 2
+
+
+def test_validation_counts_as_training_does():
+    batches = [make_data(8).tensors, make_data(3).tensors]
+    trainer = run(num_epochs=1, loader=batches, val_loader=batches, count_fn=lambda targets: float(len(targets) == 8))
+    whole = evaluate(trainer.model, batches[:1], F.cross_entropy)
+    assert trainer.val_history[0]["loss"] == whole.loss
+
+
 def test_each_epochs_train_loss_is_its_own():
     trainer = run(num_epochs=2, val_loader=make_loader(10))
     for row in trainer.val_history:
