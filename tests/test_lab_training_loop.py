@@ -2,14 +2,13 @@
 
 import html
 import re
-import subprocess
-import sys
 from xml.etree import ElementTree
 
 import ipywidgets
 import pytest
 import torch
 
+from course_utils.labs import bench, knobs, panel
 from course_utils.labs import training_loop as lab_training_loop
 from course_utils.labs.training_loop import OWN, still_orders, update_lab
 from course_utils.labs.training_loop_drawing import losses_svg, trace_html
@@ -37,6 +36,7 @@ pytestmark = pytest.mark.usefixtures("no_run_is_left", "one_still")
 NO_ZERO = ACTIONS[1:]
 BETWEEN = ("forward", "loss", "backward", "zero_grad", "clip", "step")
 TWICE = ("zero_grad", "forward", "loss", "backward", "backward", "clip", "step")
+UNCLIPPED = ("zero_grad", "forward", "loss", "backward", "step", "clip")
 LATE = ("forward", "loss", "clip", "step", "backward")  # raises in update 2
 
 
@@ -114,6 +114,7 @@ def test_an_order_is_stepped_through_to_the_action_that_raises_or_the_end_of_upd
             "\u2717 Not so, you said \u201cdoes not learn\u201d: it raises (RuntimeError at 'backward'",
         ),
         (ACTIONS, RIGHT, "\u2713 Right: it learns as the right order (equal weights after each of 16 updates)."),
+        (UNCLIPPED, OTHERWISE, "\u2713 Right: it learns otherwise (the weights are those without clip). The step is"),
         ((), RIGHT, "\u2717 Not so, you said \u201clearns as the right order\u201d: it does not learn"),
     ],
 )
@@ -121,6 +122,11 @@ def test_a_finished_order_is_judged_with_its_reason_and_an_unfinished_one_is_not
     end = max(1, num_rows(run_of(order)))
     assert verdict(view(order, predicted=said, shown=end)).startswith(told)
     assert verdict(view(order, predicted=said, shown=end - 1)) == ""
+
+
+def test_an_order_whose_loss_grows_beyond_any_bound_says_so():
+    told = [verdict(view(order, predicted=OTHERWISE, shown=12)) for order in (UNCLIPPED, NO_ZERO)]
+    assert [one.endswith(" In these updates its loss grows beyond any bound.") for one in told] == [True, False]
 
 
 def test_a_right_update_before_makes_another_run_and_the_reason_of_the_plain_one_is_not_given():
@@ -322,19 +328,20 @@ def test_the_lab_disturbs_no_generator_and_its_still_twin_asks_and_does_not_tell
     assert still.fig.axes[0].get_title(loc="left") == f"8 orders of the same actions: {len(courses)} different courses"
 
 
-def test_without_ipywidgets_the_still_twins_of_both_labs_stand_alone_and_they_still_compute():
-    code = (
-        "import sys; sys.modules['ipywidgets'] = None\n"
-        "from course_utils.labs.training_loop import update_lab\n"
-        "lab = update_lab(); lab._ipython_display_(); lab.refresh()\n"
-        "lab.predict('raises'); lab.finish(); lab.refresh()\n"
-        "assert lab.box is None and lab.error is None and lab.result.score == 1, lab.result\n"
-        "from course_utils.labs.optimizer_step import micro_batch_lab\n"
-        "lab = micro_batch_lab(); lab._ipython_display_(); lab.parts.value = 4; lab.refresh(); lab.close()\n"
-        "assert lab.box is None and lab.result.solved == ('equal parts',), lab.result\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stderr == ""
-    shown = [line.split(":")[0] for line in done.stdout.splitlines() if line.startswith("[")]
-    assert shown[0] == "[live experiment training_loop" and shown[1] == "[figure] What does each order do? A"
-    assert shown[2] == "[live experiment optimizer_step" and shown[3].startswith("[figure] A window of 31 captions")
+@pytest.fixture
+def no_widgets(monkeypatch):
+    """As where ipywidgets is not installed."""
+    for module in (knobs, panel, bench):
+        monkeypatch.setattr(module, "widgets", None)
+
+
+def test_without_ipywidgets_the_still_twin_stands_alone_and_the_lab_still_computes(no_widgets, outputs, still):
+    lab = update_lab()
+    lab._ipython_display_()
+    lab.refresh()
+    lab.predict(RAISES)
+    lab.finish()
+    lab.refresh()
+    assert lab.box is None and lab.error is None and lab.result.score == 1
+    assert outputs[-1]["text/plain"] == f"[figure] {still.alt}"
+    assert not any("application/vnd.jupyter.widget-view+json" in out for out in outputs)

@@ -37,7 +37,7 @@ def picture_of(view: View) -> str:
     """The verdict, the window, and which situations are solved; HTML."""
     told = verdict(view)
     color = figures.RIGHT if told.startswith("\u2713") else figures.WRONG
-    head = f'<div class="window-verdict" style="color:{color};min-height:3.9em">{escape(told)}</div>'
+    head = f'<div class="window-verdict" style="color:{color};min-height:4.2em;line-height:1.4">{escape(told)}</div>'
     signs = {True: "\u2713", False: "\u25cb"}
     each = " \u00b7 ".join(f"{signs[name in view.solved]} {name}" for name in SITUATIONS)
     score = f"<div class='window-score'>Solved {len(view.solved)} of {len(SITUATIONS)}: {escape(each)}</div>"
@@ -150,7 +150,7 @@ def _situation_knobs(first: Setting) -> dict[str, Any]:
         "ignored": number("Ignored share", first.ignored, low=0.0, high=0.9, step=0.05),
         "where": choice("Ignored are", WHERE, first.where),
         "norm": choice("Network", NORMS, first.norm),
-        "planned": number("Planned", first.planned, low=1, high=MOST_PARTS, step=1),
+        "planned": number("Planned parts", first.planned, low=1, high=MOST_PARTS, step=1),
     }
 
 

@@ -17,7 +17,7 @@ from course_utils.labs.optimizer_step_windows import CLOSE, TOKENS, kept_targets
 WIDTH, LEFT, RIGHT_END = 650, 150, 636
 CELLS, CELL = 26, 6  # where the captions begin, pixels of a target
 ERRORS, ROW = 158, 18  # where the errors begin, pixels of a rule
-MEMORY = ERRORS + 26 + ROW * len(RULE_WORDS) + 46
+MEMORY = ERRORS + 34 + ROW * len(RULE_WORDS) + 46
 HEIGHT = MEMORY + 44
 LOWEST, HIGHEST = -9, 1  # powers of ten
 _GREY = "#e2e2e2"
@@ -109,7 +109,7 @@ def _x(error: float) -> float:
 
 def _errors(view: View) -> Iterator[str]:
     """A row for each rule, a dot where it was tried on this cut; the chosen one's is filled."""
-    top, bottom = ERRORS + 22, ERRORS + 22 + ROW * len(RULE_WORDS)
+    top, bottom = ERRORS + 30, ERRORS + 30 + ROW * len(RULE_WORDS)
     yield svg_text(4, ERRORS + 8, "Gradient error of the rules tried on this cut", anchor="start",
                    more='font-weight="bold"')  # fmt: skip
     goal = _x(CLOSE)

@@ -77,8 +77,8 @@ def kept_targets(setting: Setting) -> list[int]:
         full = max(1, number - round(share * number))
         return [TOKENS] * full + [0] * (number - full)
     if setting.where == VARYING:
-        room = min(kept, TOKENS - kept)  # the mean stays; 5 has no factor with the numbers of captions used
-        return [max(1, kept - room + round(2 * room * (5 * place % 7) / 6)) for place in range(number)]
+        room = min(kept, TOKENS - kept)  # as many above the mean as below it
+        return [max(1, kept - room + round(2 * room * (3 * place % 11) / 10)) for place in range(number)]
     return [TOKENS] * number
 
 

@@ -13,7 +13,7 @@ import torch
 
 from course_utils.figures import REFERENCE, RIGHT, WRONG
 from course_utils.labs.curves import curve_svg
-from course_utils.labs.training_loop_orders import NUM_UPDATES, Row, View, num_rows, rows_of, run_of, verdict
+from course_utils.labs.training_loop_orders import BEYOND, NUM_UPDATES, Row, View, num_rows, rows_of, run_of, verdict
 from course_utils.update_order import ACTIONS, LINES, OrderRun, State
 
 HEIGHT = 15 * 20 + 36 + 24 + 58 + 220  # two updates of seven actions
@@ -35,7 +35,8 @@ def trace_html(view: View) -> str:
     style = "border-collapse:collapse;font-size:12px;line-height:1.2;font-variant-numeric:tabular-nums"
     first = ("", "start", *_values(view.run.states[0]))
     start = f"<tr class='trace-start'>{_cells(first, [False] * len(first))}</tr>"
-    return f"<table class='update-trace' style='{style}'><tr>{head}</tr>{start}{body}</table>"
+    done = f"{min(shown, num_rows(view.run))} of {num_rows(view.run)} actions made"
+    return f"<table class='update-trace' aria-label='{done}' style='{style}'><tr>{head}</tr>{start}{body}</table>"
 
 
 def _line(run: OrderRun, row: Row, place: int, shown: int) -> str:
@@ -112,5 +113,5 @@ def _points(run: OrderRun) -> list[tuple[int, float]]:
 def _losses_in_words(view: View) -> str:
     if not view.finished:
         return "The right order alone: this one was not run to the end."
-    made = len(view.run.losses) - 1
-    return f"This order made {made} updates; its last loss is {view.run.losses[-1]:.3g}."
+    made, last = len(view.run.losses) - 1, view.run.losses[-1]
+    return f"This order made {made} updates; its last loss is {f'{last:.3g}' if last < BEYOND else 'beyond any bound'}."

@@ -14,6 +14,7 @@ from course_utils.update_order import ACTIONS, VERDICTS, OrderRun, run_order
 
 RIGHT, OTHERWISE, NOT, RAISES = VERDICTS
 LETTERS, NUM_UPDATES, TRACED, MOST_ACTIONS = "ABCDEFGH", 16, 2, 8
+BEYOND = 1e3  # a loss that began at 16 and is not below this diverges
 _Z, _F, _L, _B, _C, _S = ACTIONS
 Order = tuple[str, ...]
 
@@ -192,4 +193,5 @@ def verdict(view: View) -> str:
     why = f" {WHY[view.order]}" if view.order in WHY and not view.left_over else ""
     sign = {None: "It", run.verdict: "\u2713 Right: it"}.get(said, f"\u2717 Not so, you said \u201c{said}\u201d: it")
     known = f" ({run.words})" if run.words and "no other order" not in run.words else ""
-    return f"{sign} {run.verdict}{known}.{why}"
+    beyond = "" if run.losses[-1] < BEYOND else " In these updates its loss grows beyond any bound."
+    return f"{sign} {run.verdict}{known}.{why}{beyond}"

@@ -49,7 +49,7 @@ def test_a_window_is_cut_by_keyboard_a_rule_is_found_and_batchnorm_has_none(lab_
     expect(score).to_contain_text("Solved 2 of 6")
     screenshot(lab.outputs.locator(".live-lab"), "optimizer_step_batchnorm.png")
 
-    press(lab, "Planned", "ArrowRight", 1)
+    press(lab, "Planned parts", "ArrowRight", 1)
     expect(lab.outputs.get_by_label("Situation")).to_have_value("your own window")
     lab.button("Reset").click()
     expect(score).to_contain_text("Solved 0 of 6")
