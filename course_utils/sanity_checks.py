@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from course_utils import sanity_rules, sanity_training
+from course_utils.evaluation import unwrap
 from course_utils.randomness import generators_put_back
 from course_utils.sanity_rules import Case, Fault, NotMeant
 from course_utils.sanity_training import case_of, overfit_one_batch
@@ -82,11 +83,11 @@ def sanity_check(
     optimizer: torch.optim.Optimizer | None = None,
     num_classes: int | None = None,
     class_prior: Sequence[float] | None = None,
-    meant: Sequence[str] = (),
+    meant: str | Sequence[str] = (),
     num_steps: int = 100,
     lr: float = 3e-3,
 ) -> SanityReport:
-    """Look at model, loss and one batch as they are before the first update; a report, and no error.
+    """Look at model, loss and one batch as they are before the first update; what is wrong is a row, not an error.
 
     batch       : (inputs, targets) as the training loader gives them, of at least two examples; 16 to 64 will do
     optimizer   : looked at where it is given: does it hold what trains, with an lr above 0?
@@ -94,9 +95,11 @@ def sanity_check(
     class_prior : shares or counts of the classes, where the last layer's bias starts with them
     meant       : names of parameters or modules that are frozen, or start without a gradient, on purpose
     num_steps, lr : as in `overfit_one_batch`; it ends at 0.3 of the first loss, and tries 10 and 0.1 times the lr too
+    raises      : ValueError for a name in `meant` that the model does not have
 
     A copy of the model is run and trained: weights, buffers, modes, gradients and generators are as before.
     """
+    meant = _known(model, (meant,) if isinstance(meant, str) else tuple(meant))
     how = {"optimizer": optimizer, "num_classes": num_classes, "class_prior": class_prior, "meant": meant}
     checks: dict[str, Check] = {}
     with generators_put_back(), torch.enable_grad():
@@ -105,6 +108,13 @@ def sanity_check(
             failed = [need for need in needs if checks[need].passed is False]
             checks[name] = Check(name, None, f"not run: see {failed[0]}") if failed else _checked(name, rule, case)
     return SanityReport(tuple(checks.values()))
+
+
+def _known(model: nn.Module, names: tuple[str, ...]) -> tuple[str, ...]:
+    known = dict(unwrap(model).named_parameters()) | dict(unwrap(model).named_modules())
+    if unknown := [name for name in names if name not in known or not name]:
+        raise ValueError(f"the model has no {unknown[0]!r}: its parts are {[name for name in known if name]}")
+    return names
 
 
 def _checked(name: str, rule: Callable[[Case], str], case: Case) -> Check:

@@ -181,6 +181,10 @@ def labels(case: Case) -> str:
         return "whole numbers, of the outputs' shape"
     if num_classes is None:
         raise Fault(_with_shapes(case, "class numbers need outputs (B, C, ...) and targets (B, ...)"))
+    if num_classes == 1:
+        raise Fault(
+            _with_shapes(case, "one output cannot tell classes apart: two or more, or float targets of its shape")
+        )
     if case.num_classes not in (None, num_classes):
         raise Fault(f"the outputs are for {num_classes} classes, the data has {case.num_classes}: mend the last layer")
     if targets.dtype is not torch.int64:

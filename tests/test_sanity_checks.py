@@ -145,6 +145,13 @@ def test_classes_of_the_data_are_compared_with_the_outputs():
     assert failed(make_tiny_model(), num_classes=3) == {}
 
 
+def test_one_output_tells_no_classes_apart():
+    found = failed(nn.Linear(4, 1), data=(batch()[0], batch()[1].clamp(max=1)))
+    assert found["labels"].startswith(
+        "one output cannot tell classes apart: two or more, or float targets of its shape; g"
+    )
+
+
 def test_regression_outputs_that_would_be_compared_with_every_target():
     inputs, _ = batch()
     found = failed(nn.Linear(4, 1), F.mse_loss, (inputs, inputs.sum(1)))
@@ -220,7 +227,11 @@ def test_a_layer_that_forward_does_not_use_is_named_and_can_be_meant():
     model.spare = nn.Linear(2, 2)
     assert "none for spare.weight, spare.bias:" in failed(model)["gradients"]
     assert failed(model, meant=["spare"]) == {} == failed(model, meant=["spare.weight", "spare.bias"])
-    assert "spare.bias" in failed(model, meant=["spare.weight", "spar"])["gradients"]
+    assert failed(model, meant="spare") == {}
+    assert "none for spare.bias:" in failed(model, meant=["spare.weight"])["gradients"]
+    for name in ("spar", ""):
+        with pytest.raises(ValueError, match=f"the model has no '{name}': its parts are .*'spare'"):
+            sanity_check(model, F.cross_entropy, batch(), meant=["spare", name])
 
 
 def test_a_dead_relu_and_a_last_layer_that_starts_at_0_are_told_apart():
