@@ -223,6 +223,22 @@ def test_torchs_not_implemented_error_is_an_error_and_not_an_empty_stub():
     assert _words(lambda number: Silent()(number))[0] == "raised"
 
 
+def test_a_not_implemented_error_out_of_c_is_an_error_and_one_raised_under_a_with_is_a_stub():
+    def averages_whole_numbers(number):
+        return torch.zeros(1, dtype=torch.int64).lerp_(torch.ones(1, dtype=torch.int64), 0.5)
+
+    def raises_under_a_with(number):
+        with torch.no_grad():
+            try:
+                raise NotImplementedError("later")
+            finally:
+                number += 1
+
+    status, text = _words(averages_whole_numbers)
+    assert status == "raised" and "not implemented for 'Long'" in text
+    assert _words(raises_under_a_with)[0] == "not attempted"
+
+
 def test_a_branch_still_to_be_written_is_raised_with_its_case():
     def half(number):
         if number > 2:

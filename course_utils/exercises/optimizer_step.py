@@ -5,6 +5,8 @@ Order of the numbers: one window, the windows of a run, a step under float16, cl
 
 from __future__ import annotations
 
+from itertools import product
+
 from torch import nn
 
 from course_utils.exercises.declare import exercise
@@ -23,18 +25,17 @@ __all__ = [
 _STEM = ["stem.0.weight", "stem.0.bias", "stem.1.weight", "stem.1.bias"]
 _BODY = ["body.0.weight", "body.0.bias", "body.1.weight", "body.1.bias"]
 _HEAD = ["head.weight", "head.bias"]
-_IN_BODY, _IN_BOTH = ["body.1", "body.2"], ["stem.1", "stem.2", "body.1", "body.2"]
 _PLAIN, _SHARED = "of three children", "with a weight that two children share"
 _BARE, _BEFORE = "with children without parameters", "with a bias that was frozen before"
 
 _EXPECTED = [
-    sound_groups([_BODY, _HEAD], [0.05, 0.1], training=_IN_BODY, moved=["body"]),
-    sound_groups([_STEM, _BODY, _HEAD], [0.001, 0.01, 0.1], training=_IN_BOTH, moved=["stem", "body"]),
-    sound_groups([_STEM, _BODY, _HEAD], [0.25, 0.5, 1.0], training=[*_IN_BOTH, "pool"], moved=["stem", "body"]),
-    sound_groups([_BODY, _HEAD], [0.5, 1.0], training=[*_IN_BODY, "pool"], moved=["body"]),
-    sound_groups([_STEM, _BODY, ["head.bias"]], [0.04, 0.2, 1.0], training=_IN_BOTH, moved=["stem", "body"]),
-    sound_groups([[n for n in _BODY if n != "body.0.bias"], _HEAD], [0.5, 1.0], training=_IN_BODY, moved=["body"]),
-    sound_groups([_HEAD], [0.1], training=[], moved=[]),
+    sound_groups([_BODY, _HEAD], [0.05, 0.1]),
+    sound_groups([_STEM, _BODY, _HEAD], [0.001, 0.01, 0.1]),
+    sound_groups([_STEM, _BODY, _HEAD], [0.25, 0.5, 1.0]),
+    sound_groups([_BODY, _HEAD], [0.5, 1.0]),
+    sound_groups([_STEM, _BODY, ["head.bias"]], [0.04, 0.2, 1.0]),
+    sound_groups([[n for n in _BODY if n != "body.0.bias"], _HEAD], [0.5, 1.0]),
+    sound_groups([_HEAD], [0.1]),
 ]
 _GIVEN = [
     (_PLAIN, 1, 0.1, 0.5), (_PLAIN, 0, 0.1, 0.1), (_BARE, 0, 1.0, 0.5), (_BARE, 2, 1.0, 0.5), (_SHARED, 0, 1.0, 0.2),
@@ -121,9 +122,10 @@ def _grouped(
     evaluates : which children go into evaluation mode, "frozen", "none", "all" or "norms" (of the frozen ones)
     takes     : "trainable", "all", or "thawed": those of the children that are not frozen, made trainable
     counts    : what the depth of an lr counts, "groups" or "children"
-    only      : the children that get groups
+    only      : the children that get groups; "rest" for those that are not frozen
     """
     children = list(model)
+    only = slice(num_frozen, None) if only == "rest" else only
     frozen = children[: max(num_frozen + first, 0)]
     for child in frozen:
         child.requires_grad_(not gradients)
@@ -162,6 +164,20 @@ def stops_the_gradients_only(model, num_frozen, lr, factor):
     training mode the "frozen" layers drift with every batch, and their dropout is on. What they compute in evaluation
     is another function from day to day. They need eval() as well."""
     return _grouped(model, num_frozen, lr, factor, evaluates="none")
+
+
+for _takes, _once, _counts in product(("trainable", "all"), (True, False), ("groups", "children")):
+    _declare(
+        "stops_the_gradients_only",
+        {
+            "evaluates": "none",
+            "takes": _takes,
+            "once": _once,
+            "counts": _counts,
+            "empty": _takes == "all",
+            "only": "rest",
+        },
+    )
 
 
 @fine_tuning_groups.wrong

@@ -166,6 +166,26 @@ def averages_whole_numbers(ema, model, decay, skipped):
     _averaged(ema, model, decay, skipped, ints="averaged")
 
 
+def _in_place(ema, model, decay, skipped, take) -> None:
+    """`take(average, present value, d)` for every tensor."""
+    if not ema or skipped:
+        return update_average.answer(ema, model, decay, skipped)
+    for name, tensor in model.state_dict().items():
+        take(ema["average"][name], tensor, _warm(decay, ema["num_updates"]))
+    ema["num_updates"] += 1
+    return None
+
+
+@update_average.form_of("averages_whole_numbers")
+def averages_whole_numbers_by_mul(ema, model, decay, skipped):
+    _in_place(ema, model, decay, skipped, lambda average, now, d: average.mul_(d).add_(now, alpha=1 - d))
+
+
+@update_average.form_of("averages_whole_numbers")
+def averages_whole_numbers_by_lerp(ema, model, decay, skipped):
+    _in_place(ema, model, decay, skipped, lambda average, now, d: average.lerp_(now, 1 - d))
+
+
 @update_average.wrong
 def keeps_whole_numbers(ema, model, decay, skipped):
     """Tensors of whole numbers stay as they were at the start: the average has running statistics of now and a count of
@@ -196,6 +216,12 @@ def counts_skipped_steps(ema, model, decay, skipped):
     """A skipped step is taken in like any other: the old weights are averaged once more and the counter moves. A run
     that begins with ten overflows has left its warm-up before the first weight moved."""
     _averaged(ema, model, decay, skipped, heeds_skips=False)
+
+
+@update_average.form_of("counts_skipped_steps")
+def counts_skipped_steps_and_averages_others(ema, model, decay, skipped):
+    update_average.answer(ema, model, decay, skipped)
+    ema["num_updates"] += skipped
 
 
 @update_average.wrong
@@ -273,13 +299,20 @@ def computes_in_the_models_tensors(ema, model, decay, skipped):
     return None
 
 
+@update_average.wrong
+def fills_a_dict_of_its_own(ema, model, decay, skipped):
+    """`ema = {...}` gives the name to a new dict, and the caller's stays empty: every call is the first one, and no
+    average ever comes about. Change the dict that was handed in: ema["average"] = ..., or ema.update(...)."""
+    update_average.answer(dict(ema), model, decay, skipped)
+
+
 _OUTSIDE: dict = {}
 
 
 @update_average.wrong
 def keeps_the_counter_elsewhere(ema, model, decay, skipped):
-    """The counter that decides is kept outside of `ema` (in a global variable, under the function's name): after a
-    resume it begins anew, and the decay of 1/10 throws the average away; two models in one process share it."""
+    """The counter that decides is kept outside of `ema` (in a global variable, as an attribute of function or model):
+    after a resume it begins anew, and the decay of 1/10 throws the average away; two models in one process share it."""
     number = _OUTSIDE.get("n", 0)
     if not ema:
         update_average.answer(ema, model, decay, skipped)
@@ -287,6 +320,16 @@ def keeps_the_counter_elsewhere(ema, model, decay, skipped):
     elif not skipped:
         _averaged(ema, model, decay, skipped, decay_of=lambda decay, n: _warm(decay, number))
         _OUTSIDE["n"] = number + 1
+
+
+@update_average.form_of("keeps_the_counter_elsewhere")
+def keeps_the_counter_with_the_model(ema, model, decay, skipped):
+    if not ema:
+        model.num_seen = 0
+        update_average.answer(ema, model, decay, skipped)
+    elif not skipped:
+        _averaged(ema, model, decay, skipped, decay_of=lambda decay, n: _warm(decay, model.num_seen))
+        model.num_seen += 1
 
 
 class _WithGraph:

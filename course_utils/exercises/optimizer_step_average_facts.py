@@ -11,10 +11,13 @@ from torch import nn
 
 from course_utils.exercises.facts import Said
 from course_utils.exercises.optimizer_step_facts import is_at_fault, up_to_the_first_fault
+from course_utils.exercises.wording import words_of_error
 
 _NAMES = ("weight", "running_mean", "num_batches")
 _RESUMED = "the same after a stop: `ema` saved, and loaded beside another run"
 _SAME = "the same averages"
+
+_MISSING = Said("missing", "missing (was `ema` itself filled, or a new dict of the same name?)")
 
 Row = tuple[float, float, int, bool]  # of each step: weight, running mean, number of batches, skipped
 
@@ -57,12 +60,13 @@ def _when(call: int) -> str:
 
 
 def _state(call: int, number: Any, averages: dict) -> dict:
-    values = {f"{_when(call)}, the average of {name}": averages.get(name, "missing") for name in _NAMES}
+    values = {f"{_when(call)}, the average of {name}": averages.get(name, _MISSING) for name in _NAMES}
     return {**values, f"{_when(call)}, num_updates": number, **_quiet(call)}
 
 
-def _quiet(call: int, model: str = "as it was", graph: str = "none") -> dict:
-    return {f"{_when(call)}, the model": model, f"{_when(call)}, the graph of the averages": graph}
+def _quiet(call: int, memory: str = "their own", model: str = "as it was", graph: str = "none") -> dict:
+    facts = {"the memory of the averages": memory, "the model": model, "the graph of the averages": graph}
+    return {f"{_when(call)}, {name}": value for name, value in facts.items()}
 
 
 def by_hand(run: list[Row], decay: float) -> dict:
@@ -87,7 +91,10 @@ def gather(fn: Callable, result: Any, ema: dict, model: Model, decay: float, ski
         facts |= _seen(call, ema, model)
         if is_at_fault(facts, sound):
             return up_to_the_first_fault(facts, sound)
-    return facts | {_RESUMED: _with_a_stop(fn, model.run, decay, ema)}
+    try:
+        return facts | {_RESUMED: _with_a_stop(fn, model.run, decay, ema)}
+    except Exception as error:
+        return facts | {_RESUMED: Said("an error", f"an error, {words_of_error(error)}")}
 
 
 def _seen(call: int, ema: dict, model: Model) -> dict:
@@ -97,17 +104,19 @@ def _seen(call: int, ema: dict, model: Model) -> dict:
     values |= {name: Said("a float", f"{values[name]}, a tensor of floats, of whole numbers before") for name in floats}
     weight, mean, number, _ = model.run[call]
     kept = (model.weight.tolist(), model.running_mean.item(), model.num_batches.item()) == ([weight] * 2, mean, number)
+    own = {value.data_ptr() for value in model.state_dict().values()}
+    memory = Said("shared", "the model's own") if own & {v.data_ptr() for v in average.values()} else "their own"
     graph = "none" if not any(v.requires_grad for v in average.values()) else "is kept"
     words = "as it was" if kept else Said("changed", f"changed: its weight is {model.weight.tolist()}")
-    return {**_state(call, ema.get("num_updates", "missing"), values), **_quiet(call, words, graph)}
+    return {**_state(call, ema.get("num_updates", _MISSING), values), **_quiet(call, memory, words, graph)}
 
 
 def _with_a_stop(fn: Callable, run: list[Row], decay: float, whole: dict) -> str:
-    """The run with a deep copy of `ema` before each call, and another model's run in between."""
-    ema, model, other, others = {}, Model(run), {}, Model([(5.0, 5.0, 5, False)])
+    """The run with a copy of `ema` and a new model before each call, and another model's run in between."""
+    ema, other, others = {}, {}, Model([(5.0, 5.0, 5, False)])
     for call in range(len(run)):
         fn(other, others, decay, False)
-        ema = copy.deepcopy(ema)
+        ema, model = copy.deepcopy(ema), Model(run)
         fn(ema, model, decay, model.goes_to(call))
     same = all(torch.allclose(ema["average"][name], value) for name, value in whole["average"].items())
     return _SAME if same else Said("others", f"others, weight {ema['average']['weight'].tolist()}")

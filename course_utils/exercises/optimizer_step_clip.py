@@ -142,6 +142,22 @@ def clips_each_parameter_and_checks_nothing(parameters, max_norm):
     return norm
 
 
+def _in_one_loop(parameters, max_norm, checks: bool) -> float:
+    squares = 0.0
+    for param in parameters:
+        if param.grad is not None:
+            norm = _root_of_squares([param.grad])
+            if checks and not math.isfinite(norm):
+                raise FloatingPointError
+            squares += norm**2
+            param.grad.mul_(_at_most_one(norm, max_norm))
+    return math.sqrt(squares)
+
+
+for _checks in (True, False):
+    clip_to_norm.form_of("clips_each_parameter")(lambda ps, most, checks=_checks: _in_one_loop(ps, most, checks))
+
+
 @clip_to_norm.wrong
 def scales_small_gradients_up(parameters, max_norm):
     """Gradients are multiplied also where the norm is below max_norm: near the end of a run, where they are small, each
@@ -329,12 +345,4 @@ def clips_the_weights(parameters, max_norm):
         raise FloatingPointError
     for param in held:
         param.data.mul_(_at_most_one(norm, max_norm))
-    return norm
-
-
-@clip_to_norm.form_of("clips_the_weights")
-def measures_the_weights(parameters, max_norm):
-    held = list(parameters)
-    norm = _root_of_squares([p.data for p in held])
-    _clip(held, max_norm, norm_of=lambda gradients: norm, checks="never")
     return norm

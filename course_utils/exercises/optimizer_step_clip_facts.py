@@ -72,6 +72,6 @@ def _with(bad: float, fn: Callable, max_norm: float) -> str:
         changed = f"{type(error).__name__}, when the gradients are {parameters.gradients()} already"
         return _RAISES if kept else Said("raised too late", changed)
     except Exception as error:
-        return Said(f"a {type(error).__name__}", f"a {type(error).__name__}, {error}")
+        return Said(type(error).__name__, f"{type(error).__name__} is raised ({error})")
     after = parameters.gradients()
     return Said(f"nothing is raised, {after}", f"nothing is raised: {returned} is returned, the gradients are {after}")

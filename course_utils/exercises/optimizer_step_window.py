@@ -9,8 +9,22 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from course_utils.exercises.declare import exercise
-from course_utils.exercises.optimizer_step_facts import close_facts_differ
-from course_utils.exercises.optimizer_step_window_facts import IGNORED, arranged, gather, sound_update, whole_batch
+from course_utils.exercises.optimizer_step_window_facts import (
+    IGNORED,
+    arranged,
+    gather,
+    sound_update,
+    update_differs,
+    whole_batch,
+)
+from course_utils.exercises.optimizer_step_window_forms import (
+    added,
+    by_examples,
+    counts_of,
+    each_micro_batch_alike,
+    each_that_counts_alike,
+    each_that_is_not_empty_alike,
+)
 
 _LOG3 = math.log(3)
 _CASES = [
@@ -31,16 +45,16 @@ _CASES = [
     cases=_CASES,
     expected=[
         # at weights of 0 each class has the probability 1/2, so the gradient of row 0 is -x/2 or +x/2
-        sound_update([0.25, -0.25], math.log(2)),  # -(-0.5 - 1 - 1.5 + 2) / 4
-        sound_update([1 / 6, -1 / 6], math.log(2)),  # -(-0.5 - 1.5 + 1.5) / 3
-        sound_update([2 / 3, -2 / 3], math.log(2)),  # -(-1 + 1 - 2) / 3
+        sound_update([0.0, 0.0], [0.25, -0.25], math.log(2)),  # -(-0.5 - 1 - 1.5 + 2) / 4
+        sound_update([0.0, 0.0], [1 / 6, -1 / 6], math.log(2)),  # -(-0.5 - 1.5 + 1.5) / 3
+        sound_update([0.0, 0.0], [2 / 3, -2 / 3], math.log(2)),  # -(-1 + 1 - 2) / 3
         # probabilities 3/4 and 1/4 where x = 1: -(-1/4 + 3/4 - 1/4) / 4
-        sound_update([_LOG3 - 1 / 16, 1 / 16], (2 * math.log(4 / 3) + math.log(4) + math.log(2)) / 4),
-        sound_update(*whole_batch(*_CASES[4])),
+        sound_update([_LOG3, 0.0], [_LOG3 - 1 / 16, 1 / 16], (2 * math.log(4 / 3) + math.log(4) + math.log(2)) / 4),
+        sound_update(_CASES[4][0], *whole_batch(*_CASES[4])),
     ],
     arrange=arranged,
     probe=gather,
-    difference=close_facts_differ,
+    difference=update_differs,
     describe=lambda weights, window: (
         f"accumulate_window, targets of the micro-batches {[targets for _, targets in window]}"
     ),
@@ -83,71 +97,10 @@ def accumulate_window(model, optimizer, micro_batches: list) -> float:
     return mean
 
 
-def _counts(micro_batches: list) -> list[int]:
-    return [int((targets != IGNORED).sum()) for _, targets in micro_batches]
-
-
-def _by_targets(counts: list[int], sizes: list[int]) -> list[float]:
-    return [count / sum(counts) for count in counts]
-
-
-def _added(
-    model, optimizer, micro_batches, *, weigh=_by_targets, zero=("first",), step="last", skips=True, loss="weighed"
-) -> float:
-    """One update with its decisions as arguments.
-
-    weigh : (counts, sizes) -> what the mean loss of each micro-batch is multiplied by
-    zero  : where gradients are cleared: "first", "each" (before each micro-batch), "last" (before the step)
-    step  : "last", "each", "first" (after the first micro-batch and never again) or "never"
-    skips : micro-batches without a target that counts are passed over
-    loss  : what is returned: "weighed", "last", "right", or a function of (mean losses, counts, sizes)
-    """
-    counts, sizes = _counts(micro_batches), [len(targets) for _, targets in micro_batches]
-    if "first" in zero:
-        optimizer.zero_grad()
-    weights, means = weigh(counts, sizes), []
-    for place, (inputs, targets) in enumerate(micro_batches):
-        if "each" in zero:
-            optimizer.zero_grad()
-        if counts[place] or not skips:
-            mean = cross_entropy(model(inputs), targets)
-            (mean * weights[place]).backward()
-            means.append(mean.item())
-        else:
-            means.append(0.0)
-        if step == "each" or (step == "first" and place == 0):
-            optimizer.step()
-            optimizer.zero_grad()
-    if "last" in zero:
-        optimizer.zero_grad()
-    if step == "last":
-        optimizer.step()
-    if callable(loss):
-        return loss(means, counts, sizes)
-    shares = {"weighed": weights, "right": _by_targets(counts, sizes)}.get(loss)
-    return means[-1] if shares is None else sum(s * m for s, m in zip(shares, means, strict=True))
-
-
 def _declare(name: str, *forms: dict) -> None:
-    """Further forms of a mistake, by the decisions of `_added`."""
+    """Further forms of a mistake, by the decisions of `added`."""
     for how in forms:
-        accumulate_window.form_of(name)(lambda m, o, b, how=how: _added(m, o, b, **how))
-
-
-def _each_micro_batch_alike(counts: list[int], sizes: list[int]) -> list[float]:
-    return [1 / len(counts)] * len(counts)
-
-
-def _each_that_counts_alike(counts: list[int], sizes: list[int]) -> list[float]:
-    return [1 / sum(count > 0 for count in counts)] * len(counts)
-
-
-def _each_that_is_not_empty_alike(counts: list[int], sizes: list[int]) -> list[float]:
-    return [1 / sum(size > 0 for size in sizes)] * len(sizes)
-
-
-def _by_examples(counts: list[int], sizes: list[int]) -> list[float]:
-    return [size / sum(sizes) for size in sizes]
+        accumulate_window.form_of(name)(lambda m, o, b, how=how: added(m, o, b, **how))
 
 
 @accumulate_window.wrong
@@ -155,14 +108,14 @@ def averages_the_means(model, optimizer, micro_batches):
     """Each micro-batch has one voice, whatever it holds, as with loss / len(micro_batches): the one target of a short
     micro-batch weighs as much as the three of another. Texts differ in length all the time, so such a run follows
     its shortest texts; the loss looks as it should. Divide sums by the count of the whole window."""
-    return _added(model, optimizer, micro_batches, weigh=_each_micro_batch_alike, skips=False)
+    return added(model, optimizer, micro_batches, weigh=each_micro_batch_alike, skips=False)
 
 
 _declare(
     "averages_the_means",
-    {"weigh": _each_micro_batch_alike},
-    {"weigh": _each_that_counts_alike},
-    {"weigh": _each_that_is_not_empty_alike},
+    {"weigh": each_micro_batch_alike},
+    {"weigh": each_that_counts_alike},
+    {"weigh": each_that_is_not_empty_alike},
 )
 
 
@@ -181,14 +134,14 @@ def counts_ignored_targets(model, optimizer, micro_batches):
     return total
 
 
-_declare("counts_ignored_targets", {"weigh": _by_examples}, {"weigh": _by_examples, "skips": False})
+_declare("counts_ignored_targets", {"weigh": by_examples}, {"weigh": by_examples, "skips": False})
 
 
 @accumulate_window.wrong
 def adds_up_the_means(model, optimizer, micro_batches):
     """Nothing is divided: backward() *adds* to .grad, so the step is as many times too large as there are micro-batches
     (or targets, for sums), and the same lr that is right for one batch diverges here."""
-    return _added(model, optimizer, micro_batches, weigh=lambda counts, sizes: [1.0] * len(counts), skips=False)
+    return added(model, optimizer, micro_batches, weigh=lambda counts, sizes: [1.0] * len(counts), skips=False)
 
 
 _declare(
@@ -204,7 +157,7 @@ def divides_twice(model, optimizer, micro_batches):
     """The sums are divided by the count of the window, and then once more by the number of micro-batches: every step
     is that many times too small. It happens where a model and its loop both average; one of them has to."""
     weigh = lambda counts, sizes: [count / sum(counts) / len(counts) for count in counts]  # noqa: E731
-    return _added(model, optimizer, micro_batches, weigh=weigh)
+    return added(model, optimizer, micro_batches, weigh=weigh)
 
 
 _declare(
@@ -220,21 +173,21 @@ _declare(
 def steps_after_every_micro_batch(model, optimizer, micro_batches):
     """There is no accumulation: each micro-batch makes an update of its own, from a small and noisy batch, and the
     second one starts from weights that the first has moved. `step` stands behind the loop."""
-    return _added(model, optimizer, micro_batches, weigh=lambda counts, sizes: [1.0] * len(counts), step="each")
+    return added(model, optimizer, micro_batches, weigh=lambda counts, sizes: [1.0] * len(counts), step="each")
 
 
 @accumulate_window.wrong
 def steps_on_the_first_micro_batch(model, optimizer, micro_batches):
     """The update is made after the first micro-batch, as `number % len(micro_batches) == 0` asks for when numbers begin
     at 0: the others are computed and thrown away, or leak into the next window. Step behind the loop."""
-    return _added(model, optimizer, micro_batches, step="first")
+    return added(model, optimizer, micro_batches, step="first")
 
 
 _declare(
     "steps_on_the_first_micro_batch",
-    {"step": "first", "weigh": _each_micro_batch_alike, "skips": False},
-    {"step": "first", "weigh": _each_micro_batch_alike},
-    {"step": "first", "weigh": _by_examples},
+    {"step": "first", "weigh": each_micro_batch_alike, "skips": False},
+    {"step": "first", "weigh": each_micro_batch_alike},
+    {"step": "first", "weigh": by_examples},
     {"step": "first", "weigh": lambda counts, sizes: [1.0] * len(counts)},
 )
 
@@ -243,13 +196,13 @@ _declare(
 def clears_before_every_micro_batch(model, optimizer, micro_batches):
     """zero_grad() stands inside the loop: what is left at the step is the gradient of the last micro-batch alone, and
     the work of the others is thrown away. The loss that is printed is that of all of them."""
-    return _added(model, optimizer, micro_batches, zero=("each",))
+    return added(model, optimizer, micro_batches, zero=("each",))
 
 
 _declare(
     "clears_before_every_micro_batch",
-    {"zero": ("each",), "weigh": _each_micro_batch_alike, "skips": False},
-    {"zero": ("each",), "weigh": _by_examples},
+    {"zero": ("each",), "weigh": each_micro_batch_alike, "skips": False},
+    {"zero": ("each",), "weigh": by_examples},
     {"zero": ("each",), "weigh": lambda counts, sizes: [1.0] * len(counts), "skips": False},
 )
 
@@ -258,24 +211,24 @@ _declare(
 def keeps_old_gradients(model, optimizer, micro_batches):
     """Gradients that were under .grad before are added to those of the window: of an earlier window, of a check, of a
     step that was skipped. Clear them before the first backward pass."""
-    return _added(model, optimizer, micro_batches, zero=())
+    return added(model, optimizer, micro_batches, zero=())
 
 
 @accumulate_window.wrong
 def clears_before_the_step(model, optimizer, micro_batches):
     """zero_grad() stands between the backward passes and the step: the optimizer finds nothing and the weights stay,
     for the whole run, without an error. The loss wavers as losses do. Clear before the loop or behind the step."""
-    return _added(model, optimizer, micro_batches, zero=("first", "last"))
+    return added(model, optimizer, micro_batches, zero=("first", "last"))
 
 
 @accumulate_window.wrong
 def never_steps(model, optimizer, micro_batches):
     """The gradients are there and no step is made: the weights stay as they are. optimizer.step() belongs behind the
     loop, once."""
-    return _added(model, optimizer, micro_batches, step="never")
+    return added(model, optimizer, micro_batches, step="never")
 
 
-_declare("never_steps", {"step": "never", "weigh": _each_micro_batch_alike}, {"step": "never", "weigh": _by_examples})
+_declare("never_steps", {"step": "never", "weigh": each_micro_batch_alike}, {"step": "never", "weigh": by_examples})
 
 
 @accumulate_window.wrong
@@ -283,14 +236,19 @@ def lets_a_mean_of_nothing_in(model, optimizer, micro_batches):
     """The mean over no target is 0 / 0. Its gradient happens to be 0, so the weights are right, and the loss is NaN:
     one empty micro-batch ends a run that watches for it, and hides a real NaN where nobody does. Take sums, or pass
     over micro-batches in which nothing counts."""
-    return _added(model, optimizer, micro_batches, skips=False)
+    return added(model, optimizer, micro_batches, skips=False)
+
+
+@accumulate_window.form_of("lets_a_mean_of_nothing_in")
+def lets_a_mean_of_ignored_targets_in(model, optimizer, micro_batches):
+    return added(model, optimizer, [batch for batch in micro_batches if len(batch[1])], skips=False)
 
 
 @accumulate_window.wrong
 def returns_another_mean(model, optimizer, micro_batches):
     """The update is right and the loss that is returned is not its own: it is that of the last micro-batch, the mean of
     the means, or the sum. The curve of the run then shows how the batches were cut, not how the model learns."""
-    return _added(model, optimizer, micro_batches, loss="last")
+    return added(model, optimizer, micro_batches, loss="last")
 
 
 _declare(
@@ -310,7 +268,7 @@ def _joined(model, optimizer, micro_batches, backward: Callable[[torch.Tensor], 
     optimizer.zero_grad()
     total = torch.zeros(())
     for inputs, targets in micro_batches:
-        loss = cross_entropy(model(inputs), targets, reduction="sum") / sum(_counts(micro_batches))
+        loss = cross_entropy(model(inputs), targets, reduction="sum") / sum(counts_of(micro_batches))
         backward(loss)
         total = total + loss
     return total
@@ -335,6 +293,19 @@ def runs_the_whole_window_at_once(model, optimizer, micro_batches):
     loss.backward()
     optimizer.step()
     return loss.item()
+
+
+@accumulate_window.wrong
+def goes_through_earlier_graphs_again(model, optimizer, micro_batches):
+    """backward() is called on the running sum: each time it goes through the graphs of all earlier micro-batches once
+    more, and adds their gradients again. That it needs retain_graph=True is the sign. Call it on the new loss."""
+    total = torch.zeros(())
+    optimizer.zero_grad()
+    for inputs, targets in micro_batches:
+        total = total + cross_entropy(model(inputs), targets, reduction="sum") / sum(counts_of(micro_batches))
+        total.backward(retain_graph=True)
+    optimizer.step()
+    return total.item()
 
 
 @accumulate_window.wrong

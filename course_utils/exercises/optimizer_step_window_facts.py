@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from course_utils.exercises.facts import Said
-from course_utils.exercises.optimizer_step_facts import times, up_to_the_first_fault
+from course_utils.exercises.optimizer_step_facts import close_facts_differ, times, up_to_the_first_fault
 
 IGNORED = -100
+_BEFORE = "the weights before"
 _STEPS, _WEIGHTS, _LOSS = "optimizer.step() is called", "the weights afterwards", "the loss that is returned"
 _HOLDS, _EXAMPLES = "the loss that is returned keeps alive", "a forward pass gets"
 _GRAPHS = "micro-batches whose graph waits for its backward pass"
@@ -69,7 +70,7 @@ class CountingSGD(torch.optim.SGD):
 
 def arranged(weights: list[float], window: Window) -> tuple:
     model = Watched(weights)
-    model.sound = sound_update(*whole_batch(weights, window))
+    model.sound = sound_update(weights, *whole_batch(weights, window))
     tensors = [(torch.tensor(xs).reshape(-1, 1), torch.tensor(ts, dtype=torch.int64)) for xs, ts in window]
     return model, CountingSGD(model.parameters(), lr=1.0), tensors
 
@@ -88,18 +89,42 @@ def whole_batch(weights: list[float], window: Window) -> tuple[list[float], floa
     return [weight - g for weight, g in zip(weights, gradient, strict=True)], loss
 
 
-def sound_update(weights: list[float], loss: float) -> dict:
-    facts = {_STEPS: "once", _WEIGHTS: weights, _LOSS: loss, _HOLDS: "nothing"}
-    return facts | {_EXAMPLES: "one micro-batch at most", _GRAPHS: "one"}
+def sound_update(before: list[float], weights: list[float], loss: float) -> dict:
+    facts = {_BEFORE: before, _STEPS: "once", _WEIGHTS: weights, _LOSS: loss}
+    return facts | {_EXAMPLES: "one micro-batch at most", _GRAPHS: "one", _HOLDS: "nothing"}
 
 
 def gather(fn: Callable, result: Any, model: Watched, optimizer: CountingSGD, micro_batches: list) -> dict:
     largest = max(len(inputs) for inputs, _ in micro_batches)
     several = Said("several", f"{model.largest} examples at once; the largest micro-batch has {largest}")
     graph = Said("its graph", "its graph, and with it all activations: use loss.item()")
-    facts = {_STEPS: times(optimizer.num_steps), _WEIGHTS: model.linear.weight.flatten().tolist(), _LOSS: result}
-    facts[_HOLDS] = graph if getattr(result, "requires_grad", False) else "nothing"
+    facts = {_BEFORE: model.sound[_BEFORE], _STEPS: times(optimizer.num_steps)}
+    facts |= {_WEIGHTS: model.linear.weight.flatten().tolist(), _LOSS: result}
     facts[_EXAMPLES] = "one micro-batch at most" if model.largest <= largest else several
     # a loss that is passed over lives until the next one has its name: 2 are no fault
     facts[_GRAPHS] = "one" if model.most_waiting <= 2 else Said("many", f"{model.most_waiting} at once")
+    facts[_HOLDS] = graph if getattr(result, "requires_grad", False) else "nothing"
     return up_to_the_first_fault(facts, model.sound)
+
+
+def update_differs(expected: Any, got: Any) -> str | None:
+    """The first fact that is not as it should be; of weights also how the step lies beside the right one."""
+    words = close_facts_differ(expected, got)
+    if not words or not words.startswith(_WEIGHTS):
+        return words
+    before, right, other = expected[_BEFORE], expected[_WEIGHTS], got[_WEIGHTS]
+    if len(right) != len(other):
+        return words
+    return f"{words}; {_beside(*([b - a for a, b in zip(before, now, strict=True)] for now in (right, other)))}"
+
+
+def _beside(right: list[float], other: list[float]) -> str:
+    """How a step lies beside the right one."""
+    if not all(map(math.isfinite, other)) or not any(right):  # what is expected may be another mistake's
+        return "the step is not finite"
+    if not any(other):
+        return "the weights did not move"
+    share = sum(a * b for a, b in zip(right, other, strict=True)) / sum(a * a for a in right)
+    if not all(math.isclose(share * a, b, rel_tol=1e-3, abs_tol=1e-5) for a, b in zip(right, other, strict=True)):
+        return "the step points elsewhere"
+    return f"the step is {abs(share):.3g} times as long as it should be" + " and points the other way" * (share < 0)

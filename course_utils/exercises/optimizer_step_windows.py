@@ -116,6 +116,17 @@ def leaks_into_the_next_epoch_and_drops_the_last(loader, accumulate, num_epochs)
 
 
 @update_windows.form_of("leaks_into_the_next_epoch")
+def leaks_and_counts_the_batches_of_an_epoch(loader, accumulate, num_epochs):
+    window, step = [], 0
+    for _ in range(num_epochs):
+        for number, batch in enumerate(loader, start=1):
+            window.append(batch)
+            if number % accumulate == 0:
+                yield step, window
+                window, step = [], step + 1
+
+
+@update_windows.form_of("leaks_into_the_next_epoch")
 def chains_the_epochs(loader, accumulate, num_epochs):
     batches = chain.from_iterable(iter(loader) for _ in range(num_epochs))
     yield from _numbered(iter(lambda: list(islice(batches, accumulate)), []))

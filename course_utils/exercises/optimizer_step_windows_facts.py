@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import Any
 
 from course_utils.exercises.facts import Said
 from course_utils.exercises.optimizer_step_facts import up_to_the_first_fault
+from course_utils.exercises.wording import kind, short
 
 _ONE_BY_ONE, _FOUND, _STEPS = "how the windows come", "the windows", "the numbers of the updates"
 _TAKEN, _KEPT = "micro-batches taken from the loader when each window comes", "the windows, looked at again at the end"
@@ -44,18 +46,34 @@ def window_facts(come: str, windows: Iterable, steps: Iterable, taken: list[int]
     return {_ONE_BY_ONE: come, _FOUND: list(windows), _STEPS: list(steps), _TAKEN: taken, _KEPT: again}
 
 
-def gather(fn: Callable, result: Iterable, loader: Loader, accumulate: int, num_epochs: int) -> dict:
+def gather(fn: Callable, result: Any, loader: Loader, accumulate: int, num_epochs: int) -> dict:
     """The windows as they come, and once more at the end."""
     sound = sound_windows(loader.lengths, accumulate)
     if isinstance(result, (list, tuple)):
-        return {_ONE_BY_ONE: Said("in a list", "all in one list, when the run has read its last micro-batch")}
+        all_read = loader.taken == sum(loader.lengths)
+        words = "all in one list, when the run has read its last micro-batch" if all_read else f"as {short(result)}"
+        return {_ONE_BY_ONE: Said("in a list" if all_read else "returned", f"{words}: `yield` one after the other")}
     steps, kept, found, taken = [], [], [], []
-    for step, window in islice(result, len(sound[_FOUND]) + 3):  # one that never ends is cut here
-        steps.append(step)
-        kept.append(window)
-        found.append(list(window))
+    for item in islice(result, len(sound[_FOUND]) + 3):  # one that never ends is cut here
+        if fault := _is_no_pair(item):
+            return {_ONE_BY_ONE: fault}
+        steps.append(item[0])
+        kept.append(item[1])
+        found.append(list(item[1]))
         taken.append(loader.taken)
     again = "as they came"
     if [list(window) for window in kept] != found:
         again = Said("changed", f"changed, the first one now holds {list(kept[0])}")
     return up_to_the_first_fault(window_facts("one by one", found, steps, taken, again), sound)
+
+
+def _is_no_pair(item: Any) -> Said | None:
+    """What is wrong with what was yielded, if it is not (step, window) with a window that can be read again."""
+    if not isinstance(item, (tuple, list)) or len(item) != 2 or isinstance(item[0], str):
+        return Said("no pair", f"as {short(item)}, not as a pair (step, window)")
+    step, window = item
+    if isinstance(step, (list, tuple)):
+        return Said("turned round", f"as {short(item)}, not in the order (step, window)")
+    if not isinstance(window, (list, tuple)):
+        return Said("no list", f"with {kind(window)} for a window, not a list")
+    return None

@@ -125,9 +125,13 @@ def _failure(exercise: Exercise, fn: Callable, error: BaseException, stage: dict
 
 
 def _raised_in(error: BaseException, own_frames: list) -> bool:
-    """True where the innermost frame is the reader's: torch raises NotImplementedError too, for other reasons."""
-    *_, (last, _) = traceback.walk_tb(error.__traceback__)
-    return any(frame is last for frame, _ in own_frames)
+    """True where a `raise` of the reader's raised it: torch raises NotImplementedError too, for other reasons, and from
+    C, so that the innermost frame is the reader's."""
+    last = error.__traceback__
+    while last.tb_next is not None:
+        last = last.tb_next
+    by_raise = last.tb_frame.f_code.co_code[last.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+    return by_raise and any(frame is last.tb_frame for frame, _ in own_frames)
 
 
 def _is_own(filename: str, fn: Callable) -> bool:
