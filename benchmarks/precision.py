@@ -52,18 +52,19 @@ SEEDS, NUM_STEPS, BATCH_SIZE, LR, LOOK_EVERY, ROUNDS, CALLS = (0, 1, 2, 3, 4), 2
 
 @dataclass(frozen=True)
 class Way:
-    """dtype: of autocast, or of weights and inputs where `weights`; scaler: with a `GradScaler`."""
+    """dtype: of autocast, or of weights and inputs where `weights`; init_scale: of a `GradScaler`, None for none."""
 
     words: str
     dtype: torch.dtype | None = None
-    scaler: bool = False
+    init_scale: float | None = None
     weights: bool = False
 
 
 WAYS = {
     "float32": Way("everything in float32"),
     "bfloat16": Way("torch.autocast to bfloat16; weights stay float32", torch.bfloat16),
-    "float16": Way("torch.autocast to float16 with GradScaler; weights stay float32", torch.float16, scaler=True),
+    "float16": Way("torch.autocast to float16 with GradScaler; weights stay float32", torch.float16, 2.0**16),
+    "float16, scale from 2**32": Way("the same with GradScaler(init_scale=2.0**32): too large", torch.float16, 2.0**32),
     "float16, no scaler": Way("torch.autocast to float16 without GradScaler", torch.float16),
     "bfloat16 weights": Way("model.bfloat16(): weights and optimizer state too", torch.bfloat16, weights=True),
 }
@@ -85,7 +86,7 @@ class Training:
         if way.weights:
             self.model.to(way.dtype)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LR)
-        self.scaler = torch.amp.GradScaler("cpu", enabled=way.scaler)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=way.init_scale or 1.0, enabled=way.init_scale is not None)
 
     def logits(self, images: torch.Tensor) -> torch.Tensor:
         """In the way's type; float (B, 10)."""
@@ -104,7 +105,7 @@ class Training:
         self.scaler.scale(loss).backward()
         self.scaler.unscale_(self.optimizer)
         self.updates += 1
-        if self.way.scaler and not torch.isfinite(self.gradient()).all():
+        if self.way.init_scale and not torch.isfinite(self.gradient()).all():
             self.skipped.append(self.updates)
         self.scaler.step(self.optimizer)
         self.scaler.update()
@@ -122,6 +123,11 @@ def batches(seed: int) -> Any:
         yield from loader
 
 
+def first_batch() -> tuple[torch.Tensor, torch.Tensor]:
+    """A batch of its own memory: a view would keep all images for backward."""
+    return data("train").images[:BATCH_SIZE].clone(), data("train").targets[:BATCH_SIZE].clone()
+
+
 def run(way: str, seed: int, num_steps: int) -> dict[str, Any]:
     """One training's figures; a loss that is no number counts as it is found, without a rescue."""
     training, zeros = Training(WAYS[way], seed), []
@@ -136,14 +142,14 @@ def run(way: str, seed: int, num_steps: int) -> dict[str, Any]:
         "accuracy": (logits.argmax(1) == part.targets).double().mean().item(),
         "val_loss": LOSS_FN(logits, part.targets).item(),
         "skipped": training.skipped,
-        "scale": training.scaler.get_scale() if WAYS[way].scaler else None,
+        "scale": training.scaler.get_scale() if WAYS[way].init_scale else None,
         "zeros": statistics.fmean(zeros),
     }
 
 
 def counted(way: str) -> dict[str, Any]:
     """What needs no clock: bytes, and how far the first gradient is from float32's."""
-    images, targets = data("train").images[:BATCH_SIZE], data("train").targets[:BATCH_SIZE]
+    images, targets = first_batch()
     plain, own = (Training(WAYS[name], 0) for name in ("float32", way))
     found = {"kept_bytes": bytes_for_backward(lambda: own.loss(images, targets))}
     for training in (plain, own):
@@ -155,7 +161,7 @@ def counted(way: str) -> dict[str, Any]:
 
 def times(rounds: int, calls: int) -> dict[str, dict[str, float]]:
     """{way: ms, median_ms, over_first} of a step: every way in every round."""
-    images, targets = data("train").images[:BATCH_SIZE], data("train").targets[:BATCH_SIZE]
+    images, targets = first_batch()
     candidates = {}
     for name, way in WAYS.items():
         training = Training(way, 0)
@@ -203,7 +209,7 @@ def setup() -> dict[str, Any]:
         "data": "9,000 training examples of Fashion-MNIST, 1,000 validation examples",
         "net": "small_cnn, 9,226 parameters",
         "optimizer": f"AdamW, lr {LR}, constant, {NUM_STEPS} updates (2 epochs), batch size {BATCH_SIZE}",
-        "init_scale": 2**16,
+        "init_scale": {way: of.init_scale for way, of in WAYS.items()},
         "rounds": ROUNDS,
         "calls": CALLS,
         "seeds": SEEDS,

@@ -103,6 +103,27 @@ def test_a_shift_is_counted_in_running_deviations():
     assert forgotten_eval.shift(before, after) == 2.0
 
 
+def test_what_a_forgotten_eval_costs_depends_on_layers_batch_and_order():
+    lost = {
+        net: {order: {size: row["lost"]["mean"] for size, row in sizes.items()} for order, sizes in of.items()}
+        for net, of in ((net, found["train_mode"]) for net, found in records.load("forgotten_eval")["results"].items())
+    }
+    assert not any(loss for sizes in lost["plain"].values() for loss in sizes.values())
+    assert all(0.01 < loss < 0.05 for sizes in lost["dropout"].values() for loss in sizes.values())
+    assert abs(lost["BatchNorm"]["shuffled"]["64"]) < 0.01 < lost["BatchNorm"]["sorted by class"]["64"] < 0.05
+    assert abs(lost["BatchNorm1d"]["shuffled"]["256"]) < 0.02 and lost["BatchNorm1d"]["sorted by class"]["64"] > 0.4
+
+
+def test_a_pass_in_train_mode_changes_statistics_and_no_weight_and_is_forgotten_after_100_updates():
+    results = records.load("forgotten_eval")["results"]
+    for net, found in results.items():
+        passes = [row for sizes in found["passes"].values() for row in sizes.values()]
+        assert bool(passes) == ("BatchNorm" in net)
+        assert all(row["weights_changed"] == 0 and row["shift"]["mean"] > 0.005 for row in passes)
+    worst = results["BatchNorm1d"]["passes"]["sorted by class"]["8"]["lost_after"]
+    assert min(worst["0"]["each"]) > 0.03 and max(map(abs, worst["100"]["each"])) < 0.005
+
+
 def test_candidates_trained_side_by_side_move_as_one_alone_would(few_examples):
     candidates = optimism.Candidates("settings", torch.Generator().manual_seed(1))
     candidates.drop.zero_()

@@ -25,8 +25,8 @@ from course_utils.schedules import constant
 
 ROOT = Path(__file__).parents[1]
 STORED = (
-    "augmentation", "batch_size", "batch_throughput", "diagnosis", "leak", "long_tail", "lr_race", "normalisation",
-    "optimism", "plateau", "prefetch", "remedies", "rows", "start_methods", "timeline", "tuner", "warmup",
+    "augmentation", "batch_size", "batch_throughput", "diagnosis", "forgotten_eval", "leak", "long_tail", "lr_race",
+    "normalisation", "optimism", "plateau", "prefetch", "remedies", "rows", "start_methods", "timeline", "tuner", "warmup",
 )  # fmt: skip
 
 
@@ -38,9 +38,9 @@ def test_the_entry_point_lists_its_rows_without_measuring():
     assert run_python("-m", "benchmarks", "--list").split() == list(SUBJECTS)
 
 
-def test_core_modules_import_no_slow_library():
+def test_core_modules_import_no_slow_library(fresh_python):
     modules = "course_utils.training_loop, course_utils.schedules, course_utils.loaders, course_utils.datasets"
-    loaded = run_python("-c", f"import sys, {modules}; print(*sys.modules)").split()
+    loaded = fresh_python.run(f"import sys, {modules}; print(*sys.modules)").stdout.split()
     assert "course_utils.schedules" in loaded
     assert not {"torchvision", "matplotlib", "IPython", "ipywidgets", "pandas", "PIL"} & set(loaded)
 
