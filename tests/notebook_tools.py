@@ -8,12 +8,13 @@ Command line (used by `course.py run`): `python tests/notebook_tools.py 00 07`, 
 """
 
 import argparse
+import contextlib
 import os
 import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import nbformat
@@ -22,6 +23,7 @@ from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
+from nbformat.v4 import new_notebook
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = ROOT / "notebooks"
@@ -123,6 +125,46 @@ def _run_cell(client: NotebookClient, index: int, cell: NotebookNode, count: int
         raise NotebookError(f"the kernel died while cell {cell.id} ran") from None
 
 
+@contextlib.contextmanager
+def kernel(
+    cwd: Path, *, cell_timeout: float = CELL_TIMEOUT, env: Mapping[str, str] | None = None
+) -> Iterator[NotebookClient]:
+    """A fresh kernel for `run_cells`; it ends with the block, and what it wrote in `kernel_environment` goes with it.
+
+    cwd          : its working folder (for a shipped notebook: notebooks/)
+    cell_timeout : seconds a cell may take
+    env          : additions to its environment
+    """
+    client = _client(new_notebook(), cell_timeout)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        environment = kernel_environment(Path(folder)) | dict(env or {})
+        with client.setup_kernel(cwd=str(cwd), env=environment, cleanup_kc=True):
+            yield client
+
+
+def run_cells(
+    client: NotebookClient, nb: NotebookNode, *, only: Callable[[NotebookNode], bool] | None = None
+) -> dict[str, float]:
+    """Run the code cells of `nb` in a kernel, in place, from top to bottom.
+
+    only    : which code cells run; the others lose their outputs
+    returns : seconds per cell id, in order
+    raises  : NotebookError that names the cell which raised, hung or killed its kernel
+    """
+    for cell in nb.cells:
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    runnable = {cell.id for cell in code_cells(nb) if only is None or only(cell)}
+    cells = [(index, cell) for index, cell in enumerate(nb.cells) if cell.id in runnable]
+    client.nb, seconds = nb, {}
+    client.reset_execution_trackers()
+    for count, (index, cell) in enumerate(cells, start=1):
+        start = time.perf_counter()
+        _run_cell(client, index, cell, count)
+        seconds[cell.id] = time.perf_counter() - start
+    return seconds
+
+
 def execute(
     nb: NotebookNode,
     cwd: Path,
@@ -131,29 +173,9 @@ def execute(
     only: Callable[[NotebookNode], bool] | None = None,
     env: Mapping[str, str] | None = None,
 ) -> dict[str, float]:
-    """Run the code cells of `nb` in a fresh kernel, in place, from top to bottom.
-
-    cwd          : the kernel's working folder (for a shipped notebook: notebooks/)
-    cell_timeout : seconds a cell may take
-    only         : which code cells run; the others lose their outputs
-    env          : additions to the kernel's environment
-    returns      : seconds per cell id, in order
-    raises       : NotebookError that names the cell which raised, hung or killed its kernel
-    """
-    for cell in nb.cells:
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
-    runnable = {cell.id for cell in code_cells(nb) if only is None or only(cell)}
-    cells = [(index, cell) for index, cell in enumerate(nb.cells) if cell.id in runnable]
-    client, seconds = _client(nb, cell_timeout), {}
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        environment = kernel_environment(Path(folder)) | dict(env or {})
-        with client.setup_kernel(cwd=str(cwd), env=environment, cleanup_kc=True):
-            for count, (index, cell) in enumerate(cells, start=1):
-                start = time.perf_counter()
-                _run_cell(client, index, cell, count)
-                seconds[cell.id] = time.perf_counter() - start
-    return seconds
+    """`run_cells` in a `kernel` of its own: seconds per cell id."""
+    with kernel(cwd, cell_timeout=cell_timeout, env=env) as client:
+        return run_cells(client, nb, only=only)
 
 
 def _merge_streams(outputs: list[NotebookNode]) -> list[NotebookNode]:

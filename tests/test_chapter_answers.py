@@ -3,15 +3,27 @@
 Each named wrong answer's own message is tested in process (test_exercises.py); here the cells run in a kernel.
 """
 
+import contextlib
 import copy
 import re
+from pathlib import Path
 
 import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 
 from tests.chapter_rules import exercise_cells, exercise_ids
-from tests.notebook_tools import NOTEBOOKS, code_cells, execute, read, shipped, tags
+from tests.notebook_tools import (
+    NOTEBOOKS,
+    NotebookError,
+    code_cells,
+    kernel,
+    kernel_environment,
+    read,
+    run_cells,
+    shipped,
+    tags,
+)
 
 WITH_EXERCISES = [path for path in shipped() if exercise_ids(read(path))]
 WITH_A_WRONG_ANSWER = "07_schedules"
@@ -49,10 +61,30 @@ def wrong_source(name: str, stub: str) -> str:
     return f"from course_utils.exercises import wrong_answers\n\n{bound[1] or bound[2]} = {value}"
 
 
-def run(nb: NotebookNode) -> dict[str, str]:
-    """Run the cells that exercises need (tagged setup, exercise or check) in a fresh kernel; what the checks say."""
-    execute(nb, NOTEBOOKS, only=exercise_cells)
-    return verdicts(nb)
+def begin_anew(folder: Path) -> NotebookNode:
+    """A notebook that leaves its kernel without names, and with an empty place for work and progress."""
+    places = {name: kernel_environment(folder)[name] for name in ("COURSE_WORK", "COURSE_PROGRESS")}
+    source = f"get_ipython().reset(new_session=False)\nimport os\nos.environ.update({places!r})\ndel os"
+    return new_notebook(cells=[new_code_cell(source, id="begin-anew")])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Run the cells that exercises need (tagged setup, exercise or check); what the checks say.
+
+    All in one kernel, because most of a fresh one's seconds are imports; each notebook begins without names in it.
+    """
+    with contextlib.ExitStack() as stack:
+        kernels = []
+
+        def run(nb: NotebookNode) -> dict[str, str]:
+            client = kernels.pop() if kernels else stack.enter_context(kernel(NOTEBOOKS))
+            run_cells(client, begin_anew(tmp_path_factory.mktemp("chapter")))
+            run_cells(client, nb, only=exercise_cells)
+            kernels.append(client)  # not where a cell failed: the next notebook gets a kernel of its own
+            return verdicts(nb)
+
+        yield run
 
 
 def test_every_chapter_from_01_on_is_tested_with_its_answers():
@@ -66,7 +98,7 @@ def test_shipped_chapter_is_unanswered(path):
 
 
 @pytest.mark.parametrize("path", WITH_EXERCISES, ids=lambda path: path.stem)
-def test_chapter_with_its_answers_is_right(path):
+def test_chapter_with_its_answers_is_right(path, run):
     from course_utils.exercises import answer
 
     nb = read(path)
@@ -77,7 +109,7 @@ def test_chapter_with_its_answers_is_right(path):
 @pytest.mark.parametrize(
     "path", [path for path in WITH_EXERCISES if path.stem == WITH_A_WRONG_ANSWER], ids=lambda path: path.stem
 )
-def test_chapter_with_a_wrong_answer_runs_on(path):
+def test_chapter_with_a_wrong_answer_runs_on(path, run):
     nb = read(path)
     first, *others = exercise_ids(nb)
     stub = next(cell.source for cell in nb.cells if cell.id == f"ex-{first}")
@@ -115,8 +147,26 @@ def small_chapter():
         ("def double(x):\n    return 3 * x", "wrong"),
     ],
 )
-def test_verdict_follows_the_answer_that_is_put_in(source, verdict):
+def test_verdict_follows_the_answer_that_is_put_in(source, verdict, run):
     assert run(put_in(small_chapter(), {"x-1": source} if source else {})) == {"x-1": verdict}
+
+
+def test_a_notebook_finds_nothing_of_the_one_before(run):
+    def look(source):
+        cell = new_code_cell(source, id="check-x-1", metadata={"tags": ["check"]})
+        return run(new_notebook(cells=[cell]))["x-1"]
+
+    seen = "'four' in globals() or os.path.exists(os.environ['COURSE_PROGRESS'])"
+    leave = "import os\nfour = 4\nopen(os.environ['COURSE_PROGRESS'], 'w').close()\n"
+    assert look(f"{leave}print('right' if {seen} else 'wrong')") == "right"
+    assert look(f"import os\nprint('right' if {seen} else 'wrong')") == "wrong"
+
+
+def test_a_cell_that_raises_is_told_and_the_next_notebook_runs(run):
+    broken = put_in(small_chapter(), {"x-1": "1 / 0"})
+    with pytest.raises(NotebookError, match="cell ex-x-1, line 1"):
+        run(broken)
+    assert run(small_chapter()) == {"x-1": "not attempted"}
 
 
 def test_an_answer_without_a_stub_is_an_error():
