@@ -14,7 +14,7 @@ from course_utils.optimizer_step import freeze
 from course_utils.sanity_checks import RULES, overfit_one_batch, sanity_check
 from tests.conftest import make_tiny_model
 
-FAST = {"num_steps": 3}  # where the last check is not the point
+FAST = {"num_steps": 1}  # where the last check is not the point
 
 
 def batch(num_examples=10, num_classes=3):

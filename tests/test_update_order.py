@@ -82,8 +82,7 @@ def test_after_a_right_update_its_variables_hide_a_name_and_its_graph_is_used_up
     assert late not in runs.judged("learns as the right order")
 
 
-@pytest.mark.parametrize("seed", range(1, 6))
-@pytest.mark.parametrize("num_updates", [2, 5])
+@pytest.mark.parametrize("seed, num_updates", [(1, 2), (2, 3), (3, 5), (4, 2)])
 def test_verdicts_are_the_same_for_any_weights_and_data(orders, seed, num_updates):
     chosen = [run for run in orders if run.error is None or run.error.update == 2][::4]
     assert len({run.words for run in chosen}) == 6 and len(chosen) == 30
