@@ -1,8 +1,6 @@
 """Bench, the experiment without a run: a knob computes at once, Reset, errors in the panel, and no generator moves."""
 
 import random
-import subprocess
-import sys
 
 import ipywidgets
 import numpy as np
@@ -70,6 +68,17 @@ def test_a_button_acts_then_the_result_is_computed_again_and_reset_forgets():
     assert shown.result == 2
     shown.reset()
     assert shown.result == 0
+
+
+def test_answers_are_a_row_of_buttons_of_their_own_above_the_others():
+    pressed = []
+    answers, others = ([(name, "tag", "tip", lambda name=name: pressed.append(name))] for name in ("yes", "go on"))
+    shown = bench(lambda: list(pressed), answers=answers, buttons=others)
+    rows = [[part.description for part in row.children] for row in shown.box.children[:2]]
+    assert rows == [["yes"], ["go on", "Reset"]]
+    for button in shown.buttons[:2]:
+        button.click()
+    assert shown.result == ["yes", "go on"]
 
 
 def test_each_button_does_its_own_act_and_wears_its_own_words():
@@ -210,7 +219,7 @@ def test_controls_picture_and_words_are_three_outputs_with_fixed_texts(outputs):
     assert outputs[0]["application/vnd.jupyter.widget-view+json"]["model_id"] == shown.box.model_id
 
 
-def test_without_ipywidgets_the_still_twin_stands_alone_and_the_result_can_be_asked_for():
+def test_without_ipywidgets_the_still_twin_stands_alone_and_the_result_can_be_asked_for(fresh_python):
     code = (
         "import sys; sys.modules['ipywidgets'] = None\n"
         "from course_utils import figures\n"
@@ -221,7 +230,7 @@ def test_without_ipywidgets_the_still_twin_stands_alone_and_the_result_can_be_as
         "lab._ipython_display_(); knobs[1].value = 2; lab.refresh(); assert lab.box is None and lab.result == 2\n"
         "lab.reset(); assert lab.result == 1; lab.close()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = fresh_python.run(code)
     assert done.stderr == "" and done.stdout.splitlines() == [TEXTS[0], TEXTS[2]]
 
 

@@ -30,7 +30,6 @@ def test_eight_orders_are_predicted_one_is_stepped_through_by_keyboard_and_one_i
             for made in range(1, 5):
                 lab.page.keyboard.press("Enter")
                 expect(lab.outputs.locator(".trace-made")).to_have_count(made)
-            screenshot(lab.outputs.locator(".live-lab"), "training_loop_steps.png")
         lab.button("Run to the end").click()
         expect(told).to_have_text(re.compile("^\u2713 Right: it " + verdict))
         expect(status).to_have_text(re.compile(f"^predicted right: {number} of {number}"))
