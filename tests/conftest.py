@@ -57,6 +57,16 @@ def tiny_batch():
     return torch.randn(10, 4, generator=generator), torch.randint(3, (10,), generator=generator)
 
 
+@pytest.fixture(scope="session")
+def fresh_python():
+    """`fresh_python.run(code)`: a short program in a process of its own that need not import torch first."""
+    from tests.fresh_python import FreshPython
+
+    fresh = FreshPython()
+    yield fresh
+    fresh.close()
+
+
 @pytest.fixture
 def outputs(monkeypatch):
     """What a notebook cell would get, one dict an output."""

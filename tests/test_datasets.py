@@ -2,8 +2,6 @@
 
 import hashlib
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -224,7 +222,6 @@ def test_an_empty_dataset_has_an_empty_batch():
     assert images.shape == (0, 1, 2, 2) and targets.shape == (0,) and targets.dtype == torch.int64
 
 
-def test_importing_datasets_and_transforms_imports_no_torchvision_matplotlib_or_pillow():
+def test_importing_datasets_and_transforms_imports_no_torchvision_matplotlib_or_pillow(fresh_python):
     code = "import sys, course_utils.transforms; print(sorted({'torchvision', 'matplotlib', 'PIL'} & set(sys.modules)))"
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == "[]"
+    assert fresh_python.run(code).stdout.strip() == "[]"

@@ -4,8 +4,6 @@ import html
 import io
 import random
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -436,14 +434,14 @@ def test_it_disturbs_no_generator_and_changes_no_file(root):
     assert state() == before
 
 
-def test_without_ipywidgets_the_still_twin_stands_alone(root):
+def test_without_ipywidgets_the_still_twin_stands_alone(root, fresh_python):
     code = (
         "import sys; sys.modules['ipywidgets'] = None\n"
         "from course_utils.labs.datasets import inspect_lab\n"
         f"lab = inspect_lab({str(root)!r}); lab._ipython_display_(); lab.refresh()\n"
         "assert lab.box is None and lab.error is None and len(lab.files.options) == 12, lab.error"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = fresh_python.run(code)
     assert done.stderr == "" and [line[:20] for line in done.stdout.splitlines()] == [
         "[live experiment dat",
         "[figure] Of 19 plant",

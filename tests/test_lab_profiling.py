@@ -1,8 +1,6 @@
 """Chapter 11's experiment: what the tool says of stored times, how parts become a table of times, naming, the page."""
 
 import html
-import subprocess
-import sys
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -441,7 +439,9 @@ def test_the_stills_title_is_true():
     assert all(share < 0.2 for name, share in waits.items() if name in ("a slow step", "short epochs"))
 
 
-def test_without_ipywidgets_the_still_twins_of_both_measuring_labs_stand_alone_and_they_still_compute():
+def test_without_ipywidgets_the_still_twins_of_both_measuring_labs_stand_alone_and_they_still_compute(
+    fresh_python,
+):
     code = (
         "import sys; sys.modules['ipywidgets'] = None\n"
         "from course_utils.labs.profiling import bottleneck_lab\n"
@@ -454,7 +454,7 @@ def test_without_ipywidgets_the_still_twins_of_both_measuring_labs_stand_alone_a
         "lab.parts['load_ms'].value = 0.5; lab.parts['num_workers'].value = 0\n"
         "lab.run.advance(1); assert lab.run.points[0].num_turns > 0; lab.close()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = fresh_python.run(code)
     assert done.stderr == "" and done.stdout.splitlines()[0].startswith("[live experiment profiling: controls")
     shown = [line for line in done.stdout.splitlines() if line.startswith("[")]
     assert [line.split(":")[0] for line in shown[::2]] == ["[live experiment profiling", "[live experiment loaders"]

@@ -2,8 +2,6 @@
 
 import random
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -216,12 +214,12 @@ def test_the_still_twin_is_a_decided_fact(outputs):
     assert re.search("which also have black corners, it recognises fewer", outputs[2]["text/plain"])
 
 
-def test_without_ipywidgets_the_still_twin_stands_alone():
+def test_without_ipywidgets_the_still_twin_stands_alone(fresh_python):
     code = (
         "import sys; sys.modules['ipywidgets'] = None\n"
         "from course_utils.labs.transforms import augmentation_lab\n"
         "lab = augmentation_lab(num_photos=16); lab._ipython_display_(); lab.refresh()\n"
         "assert lab.box is None and lab.error is None and lab.result.share == 1, lab.error"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = fresh_python.run(code)
     assert done.stderr == "" and len(done.stdout.splitlines()) == 2

@@ -1,8 +1,6 @@
 """Live experiments: the run in the background, the curve, the widget, and that none of them disturbs a cell."""
 
 import ast
-import subprocess
-import sys
 import threading
 import time
 import warnings
@@ -508,7 +506,7 @@ def test_knobs_of_a_lab_have_labels_of_equal_width():
     assert len({knob.layout.width for knob in knobs}) == 1
 
 
-def test_without_ipywidgets_the_still_twin_stands_alone():
+def test_without_ipywidgets_the_still_twin_stands_alone(fresh_python):
     code = (
         "import sys; sys.modules['ipywidgets'] = None\n"
         "from course_utils import figures\n"
@@ -520,7 +518,7 @@ def test_without_ipywidgets_the_still_twin_stands_alone():
         "lab.run.advance(); assert lab.box is None and lab.run.state == 'finished'\n"
         "lab._ipython_display_(); lab.close()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = fresh_python.run(code)
     assert done.stderr == "" and done.stdout.splitlines() == [TEXTS[0], TEXTS[2]]
 
 

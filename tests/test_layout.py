@@ -1,10 +1,12 @@
 """One stem names a chapter, its module, exercises, live experiment and tests; imports point back."""
 
 import ast
+import functools
 import json
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -109,7 +111,8 @@ HEAVY_AT_IMPORT = ("torchvision", "matplotlib", "ipywidgets", "IPython", "pandas
 MAX_LINES, MAX_EXERCISE_LINES = 240, 350  # exercises are a list: each is read alone
 
 
-def modules() -> list[str]:
+@functools.cache
+def modules() -> tuple[str, ...]:
     """Every module of the package by its name after `course_utils.`: "schedules", "labs", "labs.schedules"."""
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -117,7 +120,7 @@ def modules() -> list[str]:
         if any(part.startswith(".") for part in parts):
             continue  # Lab's checkpoints of a module that a reader opened
         found.append(".".join(parts).removesuffix("__init__").rstrip("."))
-    return [name for name in found if name]
+    return tuple(name for name in found if name)
 
 
 def file_of(module: str) -> Path:
@@ -125,7 +128,7 @@ def file_of(module: str) -> Path:
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
-def imports(source: str, known: list[str]) -> set[str]:
+def imports(source: str, known: Sequence[str]) -> set[str]:
     """The modules of the package that the source imports, also inside functions."""
     found = set()
     for node in ast.walk(ast.parse(source)):
@@ -139,9 +142,10 @@ def imports(source: str, known: list[str]) -> set[str]:
     return {name for name in found if name in known}
 
 
-def imports_of(module: str) -> set[str]:
+@functools.cache
+def imports_of(module: str) -> frozenset[str]:
     """The modules of the package that `module` imports."""
-    return imports(file_of(module).read_text(encoding="utf-8"), modules())
+    return frozenset(imports(file_of(module).read_text(encoding="utf-8"), modules()))
 
 
 def place(module: str) -> int | None:
@@ -317,25 +321,25 @@ def test_a_module_without_a_chapter_is_noticed(module):
 # --- cost and size ---
 
 
-def loaded_by(module: str, names: tuple[str, ...]) -> list[str]:
-    """Which of `names` stand in sys.modules of a new process that imported `module`."""
-    code = f"import json, sys, {module}; print(json.dumps([name for name in {names!r} if name in sys.modules]))"
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    return json.loads(run.stdout)
+def look(module: str, names: tuple[str, ...]) -> str:
+    """A program that tells which of `names` stand in sys.modules when it has imported `module`."""
+    return f"import json, sys, {module}; print(json.dumps([name for name in {names!r} if name in sys.modules]))"
 
 
 def test_the_package_alone_costs_nothing():
-    assert loaded_by("course_utils", ("torch", "numpy", "PIL", *HEAVY_AT_IMPORT)) == []
+    code = look("course_utils", ("torch", "numpy", "PIL", *HEAVY_AT_IMPORT))
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert json.loads(run.stdout) == []
 
 
-def test_core_modules_import_neither_torchvision_nor_matplotlib():
+def test_core_modules_import_neither_torchvision_nor_matplotlib(fresh_python):
     core = [f"course_utils.{name}" for name in modules() if "." not in name and name not in ("labs", "exercises")]
     assert len(core) > 5
-    assert loaded_by(", ".join(core), HEAVY_AT_IMPORT) == []
+    assert json.loads(fresh_python.run(look(", ".join(core), HEAVY_AT_IMPORT)).stdout) == []
 
 
-def test_a_heavy_import_would_be_noticed():
-    assert loaded_by("matplotlib", HEAVY_AT_IMPORT) == ["matplotlib"]
+def test_a_heavy_import_would_be_noticed(fresh_python):
+    assert json.loads(fresh_python.run(look("matplotlib", HEAVY_AT_IMPORT)).stdout) == ["matplotlib"]
 
 
 @pytest.mark.parametrize("module", modules())

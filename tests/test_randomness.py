@@ -1,6 +1,4 @@
 import random
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -63,12 +61,11 @@ def test_derived_seeds_know_types_and_borders():
     assert len({derive_seed(*some) for some in parts}) == len(parts)
 
 
-def test_derived_seeds_are_the_same_on_every_machine():
+def test_derived_seeds_are_the_same_on_every_machine(fresh_python):
     assert derive_seed(0) == 2700103397827648474
     assert derive_seed(7, "order", 3) == 5701082313188309868
     program = "from course_utils.randomness import derive_seed; print(derive_seed(7, 'order', 3))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert int(done.stdout) == derive_seed(7, "order", 3)
+    assert int(fresh_python.run(program).stdout) == derive_seed(7, "order", 3)
 
 
 def test_derived_seeds_are_mixed_because_torch_keeps_the_low_32_bits():

@@ -2,8 +2,6 @@
 
 import os
 import random
-import subprocess
-import sys
 from collections import Counter
 
 import numpy as np
@@ -155,12 +153,11 @@ def test_two_large_groups_do_not_leave_a_small_part_empty():
     assert sorted(map(len, parts)) == [50, 50]
 
 
-def test_a_split_is_a_function_of_its_seed_also_in_a_new_process():
+def test_a_split_is_a_function_of_its_seed_also_in_a_new_process(fresh_python):
     call = "group_split(list('aabbccddeeffgg'), fractions=(0.5, 0.5), seed=7)"
     code = f"from course_utils.datasets import group_split; print({call})"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     here = group_split(list("aabbccddeeffgg"), fractions=(0.5, 0.5), seed=7)
-    assert run.stdout.strip() == str(here)
+    assert fresh_python.run(code).stdout.strip() == str(here)
     splits = {str(group_split(range(40), fractions=(0.5, 0.5), seed=seed)) for seed in range(20)}
     assert len(splits) == 20
 
