@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -94,9 +95,9 @@ def _clip(parameters, max_norm, *, norm_of=None, factor=None, checks="first", re
     norm = (norm_of or _root_of_squares)(gradients)
     if checks == "first" and not math.isfinite(norm):
         raise FloatingPointError(f"the norm is {norm}")
-    share = (factor or _at_most_one)(norm, max_norm)
+    share = functools.partial(factor or _at_most_one, norm, max_norm)
     for gradient in later:
-        gradient.mul_(share)
+        gradient.mul_(share())
     if checks == "late" and not math.isfinite(norm):
         raise FloatingPointError(f"the norm is {norm}")
     return norm if given == "norm" else _root_of_squares(gradients)

@@ -43,7 +43,7 @@ def close_facts_differ(expected: Any, got: Any) -> str | None:
     return next((words for words in found if words), None)
 
 
-_MISSING = "not reached"
+_MISSING = Said("not reached", "not reached")
 
 
 def _words(name: str, expected: Any, got: Any) -> str | None:
