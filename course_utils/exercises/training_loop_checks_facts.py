@@ -16,6 +16,7 @@ from course_utils.exercises.wording import kind
 FOUND = ("no_gradient", "not_in_optimizer", "bad_targets")
 _LEFT = ("the weights of the model after it", "the buffers after it", "the modes after it")
 _GRADIENTS = "gradients of the check"
+_RESULT, _A_DICT = "what is returned", "a dict"
 _AS_BEFORE, _NONE = "as before", "none left behind"
 NUM_CLASSES = 3
 
@@ -27,6 +28,8 @@ class _Net(nn.Module):
         super().__init__()
         self.body, self.norm = linear(2, 3, bias=False), nn.BatchNorm1d(3)
         self.head, self.fault = linear(3, NUM_CLASSES), fault
+        with torch.no_grad():
+            self.norm.bias[2] = -1000  # one unit of a sound model may well be inactive: its entries alone are 0
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         hidden = self.norm(self.body(inputs))
@@ -67,9 +70,9 @@ def _state(model: nn.Module) -> dict:
 def found_faults(result, model: nn.Module, *_) -> dict:
     """What was found, and whether the model is as it came."""
     before, now = model.came_in, _state(model)
-    facts = dict.fromkeys(FOUND, Said("no dict", f"not to be read from {kind(result)}"))
-    if isinstance(result, Mapping):
-        facts = {name: result[name] for name in FOUND if name in result}
+    if not isinstance(result, Mapping):
+        return {_RESULT: kind(result)}
+    facts = {_RESULT: _A_DICT} | {name: result.get(name, Said("no entry", "no entry of this name")) for name in FOUND}
     for name, old, new in zip(_LEFT, before["found"], now["found"], strict=True):
         changed = [key or "the model itself" for key in old if not torch.equal(old[key], new[key])]
         facts[name] = Said("others", f"other ones: {', '.join(changed)}") if changed else _AS_BEFORE
@@ -83,5 +86,6 @@ def _is_new(old: torch.Tensor | None, new: torch.Tensor | None) -> bool:
 
 
 def sound_faults(no_gradient: list | None, not_in_optimizer: list, bad_targets: list) -> dict:
-    facts = dict(zip(FOUND, (no_gradient, not_in_optimizer, bad_targets), strict=True))
+    """The facts of a sound check that finds these."""
+    facts = {_RESULT: _A_DICT} | dict(zip(FOUND, (no_gradient, not_in_optimizer, bad_targets), strict=True))
     return facts | dict.fromkeys(_LEFT, _AS_BEFORE) | {_GRADIENTS: _NONE}

@@ -30,9 +30,11 @@ def _differs(name: str, wanted: object, got: dict) -> str | None:
 
 def linear(num_inputs: int, num_outputs: int, *, bias: bool = True) -> nn.Linear:
     """A layer with the same weights each time, and without a draw from the reader's generator."""
-    layer = nn.utils.skip_init(nn.Linear, num_inputs, num_outputs, bias=bias)
-    for parameter in layer.parameters():
-        nn.init.constant_(parameter, 0.5)
+    before = torch.get_rng_state()
+    layer = nn.Linear(num_inputs, num_outputs, bias=bias)
+    torch.set_rng_state(before)
     with torch.no_grad():
-        layer.weight += torch.arange(layer.weight.numel()).reshape(layer.weight.shape) / 8
+        layer.weight.copy_(0.5 + torch.arange(num_inputs * num_outputs).reshape(num_outputs, num_inputs) / 8)
+        if bias:
+            layer.bias.fill_(0.5)
     return layer

@@ -11,7 +11,7 @@ from torch import nn
 
 from course_utils.exercises.declare import exercise
 from course_utils.exercises.training_loop_facts import facts_or_numbers_differ
-from course_utils.exercises.training_loop_modes_facts import SOUND_MODES, modes_facts, net_in_modes
+from course_utils.exercises.training_loop_modes_facts import SOUND_MODES, SOUND_NESTED, modes_facts, net_in_modes
 
 _KINDS = {
     "training": "all of the model in training mode",
@@ -28,7 +28,7 @@ _KINDS = {
     difficulty="medium",
     minutes=10,
     cases=[(kind,) for kind in _KINDS],
-    expected=[SOUND_MODES] * len(_KINDS),
+    expected=[SOUND_MODES, *[SOUND_NESTED] * (len(_KINDS) - 1)],
     arrange=net_in_modes,
     probe=modes_facts,
     difference=facts_or_numbers_differ,

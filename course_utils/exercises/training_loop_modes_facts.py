@@ -46,9 +46,14 @@ def modes_of(model: nn.Module) -> dict[str, bool]:
 
 def _against(before: dict[str, bool], model: nn.Module) -> str:
     """AS_BEFORE, or the modules whose mode is another one."""
-    words = {True: "training", False: "evaluation"}
-    found = [f"{name} is in {words[mode]}" for name, mode in modes_of(model).items() if mode != before[name]]
-    return f"{', '.join(found)}, and was not before" if found else AS_BEFORE
+    changed = {name: mode for name, mode in modes_of(model).items() if mode != before[name]}
+    told = [_listed(changed, mode, words) for mode, words in ((True, "training"), (False, "evaluation"))]
+    return "; ".join(filter(None, told)) or AS_BEFORE
+
+
+def _listed(modes: dict[str, bool], mode: bool, words: str) -> str:
+    names = [name for name, found in modes.items() if found is mode]
+    return f"in {words} and not as before: {', '.join(names)}" if names else ""
 
 
 def _evaluation(model: nn.Module) -> str:
@@ -63,13 +68,16 @@ def _gradients(model: nn.Module) -> str:
 
 
 def modes_facts(fn: Callable, result, model: nn.Module) -> dict:
-    """The modes around a block, around one that raises, and of two blocks one in the other."""
-    before = model.came_in
+    """The modes around a block, around one that raises, and of two blocks one in the other.
+
+    Not the last of a model that is in training mode throughout: it would be the first to show simpler mistakes.
+    """
+    before, nested = model.came_in, not all(model.came_in.values())
     facts = {_BEFORE: _against(before, model)}
     with result:
         facts |= {_INSIDE: _evaluation(model), _GRADIENTS: _gradients(model)}
     facts[_AFTER] = _against(before, model)
-    return facts | _of_a_block_that_raises(fn, _anew(model)) | _of_two_blocks(fn, _anew(model))
+    return facts | _of_a_block_that_raises(fn, _anew(model)) | (_of_two_blocks(fn, _anew(model)) if nested else {})
 
 
 def _anew(model: nn.Module) -> nn.Module:
@@ -101,4 +109,5 @@ def _of_two_blocks(fn: Callable, model: nn.Module) -> dict:
 
 
 SOUND_MODES = {_BEFORE: AS_BEFORE, _INSIDE: ALL_EVALUATION, _GRADIENTS: "on", _AFTER: AS_BEFORE}
-SOUND_MODES |= {_RAISED: "comes out", _THROWN: AS_BEFORE, _INNER: ALL_EVALUATION, _OUTER: AS_BEFORE}
+SOUND_MODES |= {_RAISED: "comes out", _THROWN: AS_BEFORE}
+SOUND_NESTED = SOUND_MODES | {_INNER: ALL_EVALUATION, _OUTER: AS_BEFORE}
