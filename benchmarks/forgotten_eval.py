@@ -111,6 +111,7 @@ def shift(before: nn.Module, after: nn.Module) -> float:
 def accuracies_after(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int, later: tuple[int, ...]) -> dict:
     """{updates more: accuracy in evaluation mode}; the updates are the same whatever the statistics are."""
     given, found = examples("test", "shuffled", NUM_TEST), {}
+    seed_generators(derive_seed(seed, "later"))  # dropout draws the same too
     loader = ResumableLoader(data("train"), batch_size=BATCH_SIZE, seed=derive_seed(seed, "later"))
     batches = iter(loader)
     for updates in range(max(later) + 1):

@@ -15,7 +15,7 @@ The same network is trained from the same weights on the same batches of Fashion
         zeros              : spread of the mean share of gradient entries that are 0, over every 20th update
         kept_bytes         : kept for backward by one forward pass of a batch
         weight_bytes       : of parameters and optimizer state
-        gradient_error     : |own - float32's| / |float32's|, of the first update's gradient
+        gradient_error     : |own - float32's| / |float32's|, of the first update's gradient; null where that overflows
         ms, median_ms      : of a step; least and median of interleaved rounds
         over_first         : own ms over float32's
     operations[operation][dtype] : `ms`, `median_ms`, `over_first` of one operation alone, without autocast
@@ -28,6 +28,7 @@ bfloat16 itself has others, and so has a GPU.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -151,12 +152,18 @@ def counted(way: str) -> dict[str, Any]:
     """What needs no clock: bytes, and how far the first gradient is from float32's."""
     images, targets = first_batch()
     plain, own = (Training(WAYS[name], 0) for name in ("float32", way))
-    found = {"kept_bytes": bytes_for_backward(lambda: own.loss(images, targets))}
+    kept = bytes_for_backward(lambda: own.loss(images, targets))
     for training in (plain, own):
         training.step(images, targets)
+    error = float((own.gradient() - plain.gradient()).norm() / plain.gradient().norm())
+    while not own.optimizer.state:  # updates are skipped until the scale fits
+        own.step(images, targets)
     weights = sum(param.numel() * param.element_size() for param in own.model.parameters())
-    error = (own.gradient() - plain.gradient()).norm() / plain.gradient().norm()
-    return found | {"weight_bytes": weights + state_bytes(own.optimizer), "gradient_error": digits(float(error))}
+    return {
+        "kept_bytes": kept,
+        "weight_bytes": weights + state_bytes(own.optimizer),
+        "gradient_error": digits(error) if math.isfinite(error) else None,
+    }
 
 
 def times(rounds: int, calls: int) -> dict[str, dict[str, float]]:

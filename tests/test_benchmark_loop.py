@@ -184,6 +184,25 @@ def test_a_skipped_step_is_an_overflow_and_leaves_the_weights(few_examples):
     assert training.skipped == [1] and all(map(torch.equal, before, training.model.parameters()))
 
 
+def test_here_16_bits_cost_no_accuracy_and_save_no_time():
+    record = records.load("precision")
+    assert set(record["results"]) == set(precision.WAYS) and record["units"] == {"bfloat16": False, "float16": False}
+    plain = record["results"]["float32"]
+    for way, found in record["results"].items():
+        assert abs(found["accuracy_gap"]["mean"]) < 0.01 and len(found["accuracy"]["each"]) == 5
+        if way != "float32":
+            assert found["over_first"] > 1.5 and found["kept_bytes"] < 0.6 * plain["kept_bytes"]
+    assert all(record["operations"]["matmul 256 x 256"][dtype]["over_first"] > 10 for dtype in ("bfloat16", "float16"))
+
+
+def test_a_scale_that_fits_skips_no_update_and_one_that_is_too_large_the_first_ones():
+    results = records.load("precision")["results"]
+    assert results["float16"]["skipped"]["each"] == [0] * 5 and results["float16"]["scale"] == 2.0**16
+    too_large = results["float16, scale from 2**32"]
+    assert too_large["skipped_at"][:8] == list(range(1, 9)) and too_large["scale"] < 2.0**20
+    assert max(too_large["skipped"]["each"]) < 30 and too_large["gradient_error"] is None
+
+
 def test_every_framework_that_is_there_ends_with_the_weights_of_the_inlined_loop():
     times, weights = frameworks.timed(frameworks.make_batches(4), rounds=1, num_steps=8)
     assert set(times) == set(framework_loops.present()) >= {"inlined loop", "barest loop", "Trainer"}
