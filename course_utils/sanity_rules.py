@@ -196,7 +196,7 @@ def _in_range(targets: torch.Tensor, num_classes: int, ignored: int | None) -> s
     counted = torch.ones_like(targets, dtype=torch.bool) if ignored is None else targets != ignored
     kept, bad = targets[counted], counted & ((targets < 0) | (targets >= num_classes))
     if bad.any():
-        from_1 = ": labels that begin at 1? subtract 1" if kept.min() == 1 and kept.max() == num_classes else ""
+        from_1 = ": labels that begin at 1? subtract 1" if kept.min() > 0 and kept.max() == num_classes else ""
         raise Fault(
             f"{_first(targets, bad, 'targets')}, and {num_classes} classes are 0 to {num_classes - 1}{from_1}; on a "
             "GPU this ends as a device-side assert"

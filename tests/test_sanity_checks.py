@@ -121,6 +121,9 @@ def changed(place, value, dtype=None):
     "data, said",
     [
         (lambda: (batch()[0], batch()[1] + 1), r"targets\[3\] is 3, and 3 classes are 0 to 2: labels that begin at 1"),
+        (lambda: (batch()[0], batch()[1].clamp(1, 2) + 1), r"targets\[3\] is 3, .* begin at 1\? subtract 1; on"),
+        (lambda: changed(slice(0, None), 4), r"targets\[0\] is 4, and 3 classes are 0 to 2; on"),
+        (lambda: changed(4, 3), r"targets\[4\] is 3, and 3 classes are 0 to 2; on"),  # a 0 is among the others
         (lambda: changed(4, 7), r"targets\[4\] is 7, and 3 classes are 0 to 2; on a GPU"),
         (lambda: changed(6, -1), r"targets\[6\] is -1, and"),
         (lambda: changed(0, 0, torch.int32), r"must be int64, got int32: targets.long\(\)"),
