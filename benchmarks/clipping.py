@@ -43,7 +43,7 @@ from course_utils.optimizer_step import NonFiniteError, clip_effect
 from course_utils.randomness import derive_seed, isolated_rng, seed_generators
 from course_utils.training_loop import Trainer, evaluate
 
-NETS = {"RNN": nn.RNN, "GRU": nn.GRU}
+NETS = {"RNN": nn.RNN}
 OPTIMIZERS = {"SGD": functools.partial(torch.optim.SGD, momentum=0.9), "AdamW": torch.optim.AdamW}
 LRS = {"SGD": (0.3, 1.0, 3.0), "AdamW": (0.003, 0.01, 0.03)}
 CLIPS: dict[str, dict[str, float]] = {

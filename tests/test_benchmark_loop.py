@@ -176,6 +176,26 @@ def test_a_verdict_names_the_best_lr_and_where_none_diverged():
     assert found["lower"]["norm"]["mean"] == pytest.approx(0.05) and found["inside"] == {"none": False, "norm": False}
 
 
+@pytest.mark.parametrize("net", clipping.NETS)
+def test_at_a_good_lr_clipping_changes_nothing_and_at_a_large_one_the_norm_saves(net):
+    record = records.load("clipping")
+    assert set(record["results"]) == set(clipping.NETS)
+    for judged in record["verdict"][net].values():
+        losses = [best["val_loss"]["mean"] for best in judged["best"].values()]
+        assert max(losses) - min(losses) < 0.05
+    large = {clip: lrs["3.0"] for clip, lrs in record["results"][net]["SGD"].items()}
+    assert large["none"]["diverged"] == large["norm 1"]["diverged"] == 5 and large["norm 0.25"]["diverged"] == 0
+    assert large["norm 0.25"]["val_loss"]["mean"] < 1 < record["setup"]["guessing"] - 1
+
+
+@pytest.mark.parametrize("net", clipping.NETS)
+def test_the_norm_keeps_the_direction_and_the_value_turns_it(net):
+    found = records.load("clipping")["cosines"][net]
+    assert all(found[bound]["least"] > 0.9999 for bound in list(clipping.BOUNDS)[:2])
+    by_bound = [found[f"value {bound}"]["cosine"]["mean"] for bound in ("0.1", "0.01", "0.001")]
+    assert by_bound == sorted(by_bound, reverse=True) and by_bound[-1] < 0.9
+
+
 def test_a_skipped_step_is_an_overflow_and_leaves_the_weights(few_examples):
     training = precision.Training(precision.WAYS["float16"], 0)
     training.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)
