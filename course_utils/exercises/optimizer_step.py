@@ -162,7 +162,7 @@ def _declare(name: str, *forms: dict) -> None:
 def stops_the_gradients_only(model, num_frozen, lr, factor):
     """requires_grad_(False) stops gradients, and BatchNorm's running statistics are moved by the forward pass: in
     training mode the "frozen" layers drift with every batch, and their dropout is on. What they compute in evaluation
-    is another function from day to day. They need eval() as well."""
+    is another function after every epoch. They need eval() as well."""
     return _grouped(model, num_frozen, lr, factor, evaluates="none")
 
 

@@ -196,8 +196,8 @@ def keeps_whole_numbers(ema, model, decay, skipped):
 @update_average.wrong
 def leaves_the_buffers_out(ema, model, decay, skipped):
     """Only parameters are averaged: BatchNorm's running mean and variance are missing, or stay as they were at the
-    start. Averaged weights with the statistics of an untrained model can be worse than no average at all. Take what
-    state_dict() holds."""
+    start. Averaged weights are then evaluated with the statistics of an untrained model. Take what state_dict()
+    holds."""
     _averaged(ema, model, decay, skipped, tensors="parameters")
 
 
@@ -206,8 +206,8 @@ _declare("leaves_the_buffers_out", {"buffers": "kept"}, {"buffers": "kept", "int
 
 @update_average.wrong
 def copies_the_buffers(ema, model, decay, skipped):
-    """The running statistics are copied, not averaged: they are those of the present weights, and fit the averaged ones
-    less. It is a choice that people make; this task asks for the average of every tensor of floats."""
+    """The running statistics are copied, not averaged: they are those of the present weights, not of the averaged ones.
+    It is a choice that people make; this task asks for the average of every tensor of floats."""
     _averaged(ema, model, decay, skipped, buffers="copied")
 
 
@@ -279,7 +279,7 @@ def keeps_the_graph(ema, model, decay, skipped):
 @update_average.wrong
 def changes_the_model(ema, model, decay, skipped):
     """The average is written into the model (or computed in its tensors): training goes on from the average, and each
-    step of the optimizer is undone by nine tenths. The model is only read."""
+    step of the optimizer is undone by the share d, with 0.999 nearly all of it. The model is only read."""
     _averaged(ema, model, decay, skipped)
     model.load_state_dict(ema["average"])
 

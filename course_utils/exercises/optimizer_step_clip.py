@@ -161,8 +161,8 @@ for _checks in (True, False):
 
 @clip_to_norm.wrong
 def scales_small_gradients_up(parameters, max_norm):
-    """Gradients are multiplied also where the norm is below max_norm: near the end of a run, where they are small, each
-    step is as long as ever and the loss stays where it is. max_norm is an upper bound: the factor is at most 1."""
+    """Gradients are multiplied also where the norm is below max_norm: near the end of a run, where they are small, the
+    steps do not become shorter. max_norm is an upper bound: the factor is at most 1."""
     return _clip(parameters, max_norm, factor=lambda norm, most: most / (norm + 1e-6))
 
 
@@ -189,8 +189,8 @@ def divides_a_tensor_by_a_norm_of_0(parameters, max_norm):
 @clip_to_norm.wrong
 def lets_nan_through(parameters, max_norm):
     """A norm that is NaN is not above max_norm and not below it: nothing is clipped, nothing is said, and the step puts
-    NaN into the weights. An inf makes the factor 0: the others become 0, and inf * 0 is NaN. Ask math.isfinite
-    first. (clip_grad_norm_ does so only with error_if_nonfinite=True.)"""
+    NaN into the weights. An inf makes the factor 0: the others become 0, and inf * 0 is NaN. Ask math.isfinite first.
+    (clip_grad_norm_ does so only with error_if_nonfinite=True.)"""
     return _clip(parameters, max_norm, checks="never")
 
 

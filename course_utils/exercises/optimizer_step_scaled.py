@@ -152,7 +152,7 @@ def _declare(name: str, *forms: dict) -> None:
 @scaled_step.wrong
 def clips_before_unscaling(loss, model, optimizer, scaler, scheduler, max_norm):
     """max_norm is compared with gradients that still carry the scale: a norm of 5 counts as 327,680 and is cut down to
-    1; then the scale is divided out as well, and the weights move by 0.00002. The run looks stable and learns nothing.
+    1; then the scale is divided out as well, and the weights move by 0.000015. The run looks stable and learns nothing.
     First scaler.unscale_(optimizer), then clip."""
     return _stepped(loss, model, optimizer, scaler, scheduler, max_norm, clip="before")
 
@@ -182,8 +182,8 @@ _declare("never_updates_the_scale", {"updates": 0, "tell": "lower", "moves": "to
 
 @scaled_step.wrong
 def moves_the_schedule_on_a_skipped_step(loss, model, optimizer, scaler, scheduler, max_norm):
-    """scheduler.step() is called also where no step was made: a run that begins with ten skipped steps, which is
-    ordinary, has used up ten steps of its warm-up before the first weight moves. Ask first whether it was skipped."""
+    """scheduler.step() is called also where no step was made: a run that begins with ten skipped steps has used up ten
+    steps of its warm-up before the first weight moves. Ask first whether it was skipped."""
     return _stepped(loss, model, optimizer, scaler, scheduler, max_norm, moves="always")
 
 
@@ -230,8 +230,8 @@ _declare("asks_the_loss", {"tell": "loss"})
 
 @scaled_step.wrong
 def never_reports_a_skip(loss, model, optimizer, scaler, scheduler, max_norm):
-    """Every step counts as made: the scale is read too late, when update() has changed it already, or not at all.
-    Read it before update() and behind it."""
+    """Every step counts as made: the scale is read too late, when update() has changed it already, or not at all. Read
+    it before update() and behind it."""
     return _stepped(loss, model, optimizer, scaler, scheduler, max_norm, tell="late", moves="told")
 
 

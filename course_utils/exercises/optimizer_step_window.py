@@ -106,8 +106,8 @@ def _declare(name: str, *forms: dict) -> None:
 @accumulate_window.wrong
 def averages_the_means(model, optimizer, micro_batches):
     """Each micro-batch has one voice, whatever it holds, as with loss / len(micro_batches): the one target of a short
-    micro-batch weighs as much as the three of another. Texts differ in length all the time, so such a run follows
-    its shortest texts; the loss looks as it should. Divide sums by the count of the whole window."""
+    micro-batch weighs as much as the three of another. Texts differ in length all the time, so such a run leans towards
+    the short ones, and its loss looks ordinary. Divide sums by the count of the whole window."""
     return added(model, optimizer, micro_batches, weigh=each_micro_batch_alike, skips=False)
 
 
@@ -154,8 +154,8 @@ _declare(
 
 @accumulate_window.wrong
 def divides_twice(model, optimizer, micro_batches):
-    """The sums are divided by the count of the window, and then once more by the number of micro-batches: every step
-    is that many times too small. It happens where a model and its loop both average; one of them has to."""
+    """The sums are divided by the count of the window, and then once more by the number of micro-batches: every step is
+    that many times too small. It happens where a model and its loop both average; one of them has to."""
     weigh = lambda counts, sizes: [count / sum(counts) / len(counts) for count in counts]  # noqa: E731
     return added(model, optimizer, micro_batches, weigh=weigh)
 
@@ -226,9 +226,6 @@ def never_steps(model, optimizer, micro_batches):
     """The gradients are there and no step is made: the weights stay as they are. optimizer.step() belongs behind the
     loop, once."""
     return added(model, optimizer, micro_batches, step="never")
-
-
-_declare("never_steps", {"step": "never", "weigh": each_micro_batch_alike}, {"step": "never", "weigh": by_examples})
 
 
 @accumulate_window.wrong

@@ -135,7 +135,8 @@ def chains_the_epochs(loader, accumulate, num_epochs):
 @update_windows.wrong
 def hands_over_an_empty_window(loader, accumulate, num_epochs):
     """Where an epoch divides evenly (or is empty), an empty window follows. Its mean loss is 0 / 0: a NaN in the
-    history, and an update that moves nothing but the schedule, momentum and decay. Ask whether anything is left."""
+    history, and an update from nothing, in which momentum and decay move the weights and the schedule goes on. Ask
+    whether anything is left."""
 
     def windows():
         for _ in range(num_epochs):
