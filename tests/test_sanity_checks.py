@@ -244,7 +244,9 @@ def test_a_dead_relu_and_a_last_layer_that_starts_at_0_are_told_apart():
     assert "also after an update: a ReLU that is never active (dead)" in failed(dead)["gradients"]
     words = failed(zero)["gradients"]
     assert words.startswith("0 for body.weight, body.bias, and no longer after one update: a layer behind starts at 0")
-    assert failed(zero, meant=["body"]) == {}
+    assert (
+        failed(zero, meant=["body"]) == {} and sanity_check(zero, F.cross_entropy, batch(), lr=0.03)["one batch"].passed
+    )
 
 
 def test_what_is_frozen_by_accident_is_named_and_what_is_meant_is_not():
@@ -257,6 +259,8 @@ def test_what_is_frozen_by_accident_is_named_and_what_is_meant_is_not():
     assert report["frozen"] == ("frozen", True, "1 of 4 parameters, as meant")
     found = failed(Net().requires_grad_(False))
     assert "no parameter is trainable" in found["gradients"]
+    report = sanity_check(Net().requires_grad_(False), F.cross_entropy, batch())
+    assert report["one batch"] == ("one batch", None, "not run: see gradients")
     assert found["frozen"].startswith("body.weight, body.bias, head.weight, head.bias:")
 
 
@@ -322,6 +326,22 @@ MIXERS = {
 def test_a_reshape_or_a_mean_that_mixes_the_examples_is_found(name, num_examples):
     inputs, targets = batch(num_examples)
     assert "examples apart" in failed(Net(before=MIXERS[name]), data=(inputs, targets))
+
+
+class Recurrent(nn.Module):
+    def __init__(self, batch_first):
+        super().__init__()
+        self.layer, self.head = nn.GRU(2, 8, batch_first=batch_first), nn.Linear(8, 3)
+
+    def forward(self, inputs):
+        return self.head(self.layer(inputs.view(-1, 2, 2))[0][:, -1])
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_a_recurrent_layer_that_takes_time_for_the_batch_is_found(batch_first):
+    found = failed(Recurrent(batch_first))
+    assert found.keys() == (set() if batch_first else {"examples apart"})
+    assert batch_first or "a layer lacks batch_first=True" in found["examples apart"]
 
 
 def test_batchnorm_mixes_in_training_mode_only_and_the_words_say_so():
