@@ -50,6 +50,11 @@ EXEMPT = {
         "claim-c17-run": "claim-c17-facts",
         "claim-c68-run": "claim-c68-facts",
     },
+    "05_training_loop": {
+        "snapshot": "history",
+        "claim-c29-run": "claim-c29-facts",
+        "claim-c84-run": "claim-c84-facts",
+    },
     "06_optimizer_step": {"ema-run": "ema-figure"},
     "07_schedules": {"fused": "fused-check", "race-run": "race-facts", "when": "when-facts"},
     "11_profiling": {
@@ -76,6 +81,7 @@ REQUIRED_CLAIMS = {
         *("C16", "C17", "C18", "C19", "C20", "C21", "C22", "C23", "C24", "C25"),
         *("C66", "C67", "C68", "C80"),
     },
+    "05_training_loop": {"C26", "C27", "C28", "C29", "C30", "C31", "C77", "C84"},
     "06_optimizer_step": {"C33", "C34", "C35", "C36", "C37", "C83"},
     "07_schedules": {"C32", "C38", "C39", "C40", "C41", "C42", "C43", "C64", "C65", "C74", "C76", "C79", "C81", "C82"},
     "11_profiling": {"C60", "C61", "C62", "C69"},
