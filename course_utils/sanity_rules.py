@@ -160,7 +160,8 @@ def apart(case: Case) -> str:
         if _differ(case.outputs[kept::2], case.forward(_rows(case.inputs, index))[kept::2]):
             raise Fault(
                 "the outputs of one example change with the inputs of others, so none is judged alone: a view, reshape "
-                "or transpose mixes batch and features, a layer lacks batch_first=True, or dimension 0 is normalised over"
+                "or transpose mixes the batch with features, a layer lacks batch_first=True, or something is "
+                "normalised over dimension 0"
             )
     norms = [module for module in case.model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     note = f"; in training mode {len(norms)} BatchNorm layers mix the batch, as they are meant to" if norms else ""
