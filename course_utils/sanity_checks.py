@@ -32,7 +32,7 @@ RULES: dict[str, tuple[Callable[[Case], str], tuple[str, ...]]] = {
     "gradients": (sanity_training.gradients, ("outputs", "labels")),
     "frozen": (sanity_training.frozen, ()),
     "optimizer": (sanity_training.optimizer, ()),
-    "one batch": (sanity_training.one_batch, ("outputs", "labels")),
+    "one batch": (sanity_training.one_batch, ("outputs", "labels", "gradients")),
 }
 
 
