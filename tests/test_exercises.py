@@ -33,13 +33,33 @@ def test_there_are_exercises_and_chapter_07_has_five_or_more():
     assert "start_here" in chapters() and len(exercises_of("schedules")) >= 5
 
 
+@pytest.fixture(scope="module")
+def known_verdicts():
+    return {}
+
+
+@pytest.fixture
+def judged_once(known_verdicts, monkeypatch):
+    """`verify` and `check` share what `judge` says of a named wrong answer, which then runs once less."""
+
+    def judge_once(exercise, given, **how):
+        if not any(given is wrong for wrong in exercise.wrong_answers.values()):
+            return judge(exercise, given, **how)
+        if given not in known_verdicts:
+            known_verdicts[given] = judge(exercise, given, **how)
+        return known_verdicts[given]
+
+    for module in ("machinery", "verify"):
+        monkeypatch.setattr(f"course_utils.exercises.{module}.judge", judge_once)
+
+
 @pytest.mark.parametrize("sound", ALL, ids=lambda e: e.id)
-def test_an_exercise_keeps_its_promises(sound):
+def test_an_exercise_keeps_its_promises(sound, judged_once):
     assert verify(sound) == []
 
 
 @pytest.mark.parametrize("sound", ALL, ids=lambda e: e.id)
-def test_check_knows_the_answer_and_names_each_wrong_answer(sound):
+def test_check_knows_the_answer_and_names_each_wrong_answer(sound, judged_once):
     assert check(sound.id, answer(sound.id)).status == "right"
     assert check(sound.id).status == check(sound.id, ...).status == "not attempted"
     found = {name: check(sound.id, fn) for name, fn in wrong_answers(sound.id).items()}
@@ -159,6 +179,11 @@ def test_a_message_that_says_only_wrong_is_a_defect():
     toy = _toy()
     toy.wrong_answers["squares"].__doc__ = "This is wrong."
     assert _problems(toy, "the message of squares does not say")
+
+
+def test_a_message_that_is_not_shown_is_a_defect(monkeypatch):
+    monkeypatch.setattr("course_utils.exercises.judging._mistake_lines", lambda exercise, mistake: [])
+    assert _problems(_toy(), "the message of adds_two is not shown")
 
 
 def test_source_that_lacks_an_import_is_a_defect():

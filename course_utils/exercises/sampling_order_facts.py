@@ -61,9 +61,10 @@ def _grid_facts(drawn) -> dict:
     orders: dict[tuple, list] = {(s, e): drawn(s, e) for s in _SEEDS for e in _EPOCHS}
     one_seed, one_epoch = ([tuple(o) for key, o in orders.items() if key[axis] == 3] for axis in (0, 1))
     orders |= {(0, epoch): drawn(0, epoch) for epoch in _LATE}
-    kept = [_neighbours(orders[key]) & _neighbours(orders[key[0], key[1] + 1]) for key in orders if key[1] < 119]
-    kept_by_seed = [_neighbours(orders[s, e]) & _neighbours(orders[s + 1, e]) for s in range(11) for e in _EPOCHS]
-    from_list = [_neighbours(orders[s, e]) & _neighbours(_MANY) for s in _SEEDS for e in _EPOCHS]
+    pairs, listed = {key: _neighbours(order) for key, order in orders.items()}, _neighbours(_MANY)
+    kept = [pairs[key] & pairs[key[0], key[1] + 1] for key in orders if key[1] < 119]
+    kept_by_seed = [pairs[s, e] & pairs[s + 1, e] for s in range(11) for e in _EPOCHS]
+    from_list = [pairs[s, e] & listed for s in _SEEDS for e in _EPOCHS]
     return {
         "orders of 120 epochs": _different(one_seed),
         "orders of 12 seeds": _different(one_epoch),

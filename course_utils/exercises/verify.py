@@ -77,7 +77,8 @@ def _code(exercise: Exercise) -> Iterator[str]:
 
 
 def _mistakes(exercise: Exercise) -> Iterator[str]:
-    """Each named wrong answer is told apart from the right one and from those of other names, and judged as itself."""
+    """Each named wrong answer is told apart from the right one and from those of other names, judged as itself, and its
+    message is shown."""
     forms = [(name, fn) for name in exercise.wrong_answers for fn in exercise.forms(name)]
     for name, fn in forms:
         given = mistake_outcomes(exercise, fn)
@@ -89,6 +90,8 @@ def _mistakes(exercise: Exercise) -> Iterator[str]:
         verdict = judge(exercise, fn)
         if (verdict.status, verdict.mistake) != ("wrong", name):
             yield f"the wrong answer {_called(fn)} is judged {verdict.status}, mistake {verdict.mistake}"
+        if fn is exercise.wrong_answers[name] and not any(exercise.message(name) in line for line in verdict.lines):
+            yield f"the message of {name} is not shown"
     for (name, one), (another, other) in itertools.combinations(forms, 2):
         if name == another:
             continue
@@ -106,8 +109,6 @@ def _messages(exercise: Exercise) -> Iterator[str]:
     for name, message in messages.items():
         if len(message) < LEAST_MESSAGE:
             yield f"the message of {name} does not say what the mistake does: {message!r}"
-        if not any(message in line for line in judge(exercise, exercise.wrong_answers[name]).lines):
-            yield f"the message of {name} is not shown"
     if len(set(messages.values())) < len(messages):
         yield "two wrong answers have the same message"
 
