@@ -3,8 +3,6 @@
 import hashlib
 import json
 import os
-import subprocess
-import sys
 import time
 from collections import Counter
 
@@ -172,7 +170,7 @@ def test_an_exception_while_it_is_made_leaves_nothing(tmp_path, monkeypatch):
 
 
 KILLED = """
-import os, sys
+import os
 from course_utils import catalogue, catalogue_photos
 draw, left = catalogue_photos.draw_photo, [5]
 def draw_or_die(*args, **kwargs):
@@ -181,15 +179,15 @@ def draw_or_die(*args, **kwargs):
         os._exit(9)
     return draw(*args, **kwargs)
 catalogue_photos.draw_photo = draw_or_die
-catalogue.make_catalogue(sys.argv[1], num_products=14, seed=3)
+catalogue.make_catalogue(ROOT, num_products=14, seed=3)
 """
 
 
 def test_killed_while_it_is_made_it_is_absent_then_made_whole_and_what_was_left_is_removed(
-    tmp_path, clean, monkeypatch
+    tmp_path, clean, fresh_python
 ):
     root = tmp_path / "catalogue"
-    assert subprocess.run([sys.executable, "-c", KILLED, str(root)]).returncode == 9
+    assert fresh_python.run(KILLED.replace("ROOT", repr(str(root)))).returncode == 9
     assert not root.exists() and len(list(tmp_path.glob(".catalogue.*.unfinished"))) == 1
     assert files(make_catalogue(root, **ARGUMENTS)) == files(clean)
     (leftover,) = tmp_path.glob(".catalogue.*.unfinished")  # young: it may belong to a living process
@@ -201,10 +199,10 @@ def test_killed_while_it_is_made_it_is_absent_then_made_whole_and_what_was_left_
 
 
 AT_ONCE = """
-import sys, time
+import time
 from pathlib import Path
 from course_utils import catalogue
-root, mine, theirs = map(Path, sys.argv[1:4])
+root, mine, theirs = map(Path, PATHS)
 move = catalogue._move_into_place
 def move_with_the_other(*args):
     mine.touch()
@@ -216,14 +214,11 @@ print(catalogue.make_catalogue(root, num_products=14, seed=3))
 """
 
 
-def test_two_processes_that_make_it_at_once_both_get_it(tmp_path, clean):
+def test_two_processes_that_make_it_at_once_both_get_it(tmp_path, clean, fresh_python):
     root, marks = tmp_path / "catalogue", [tmp_path / "a", tmp_path / "b"]
-    processes = [
-        subprocess.Popen([sys.executable, "-c", AT_ONCE, root, *order], stdout=subprocess.PIPE, text=True)
-        for order in (marks, marks[::-1])
-    ]
-    answers = [process.communicate(timeout=60)[0].strip() for process in processes]
-    assert answers == [str(root)] * 2 and [process.returncode for process in processes] == [0, 0]
+    paths = [[str(path) for path in (root, *order)] for order in (marks, marks[::-1])]
+    ends = [fresh_python.start(AT_ONCE.replace("PATHS", repr(each))) for each in paths]
+    assert [(done.stdout.strip(), done.returncode) for done in (end() for end in ends)] == [(str(root), 0)] * 2
     assert files(root) == files(clean) and index_digest(root) == index_digest(clean)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "catalogue"]
 

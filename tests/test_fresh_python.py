@@ -26,6 +26,18 @@ def test_a_program_finds_nothing_of_the_one_before_nor_of_the_tests(fresh_python
     assert first[1] == second[1] == "False set()\n" and len({first[0], second[0], str(os.getpid())}) == 3
 
 
+def test_two_programs_run_at_a_time_and_either_may_be_waited_for_first(fresh_python, tmp_path):
+    meet = "from pathlib import Path\nmine, other = map(Path, {})\nmine.touch()\nwhile not other.exists(): pass"
+    marks = [str(tmp_path / name) for name in "ab"]
+    first, second = fresh_python.start(meet.format(marks)), fresh_python.start(meet.format(marks[::-1]))
+    assert (second().returncode, first().returncode) == (0, 0)
+
+
+def test_what_is_to_happen_at_its_end_happens_and_an_exit_at_once_ends_it(fresh_python):
+    assert fresh_python.run("import atexit; atexit.register(print, 'bye')").stdout == "bye\n"
+    assert fresh_python.run("import os; os._exit(9)").returncode == 9
+
+
 def test_it_runs_where_the_test_runs_with_its_environment(fresh_python, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MINE", "here")
