@@ -471,6 +471,20 @@ def test_an_epoch_that_is_kept_and_given_again_is_told():
     assert "the windows: at [3][0]: expected '1.0', got '0.0'" in judged("optimizer_step-2", fn)[2]
 
 
+def test_a_first_micro_batch_that_every_epoch_is_believed_to_have_fails_at_an_empty_epoch():
+    def fn(loader, accumulate, num_epochs):
+        step = 0
+        for _ in range(num_epochs):
+            batches = iter(loader)
+            window = [next(batches), *islice(batches, accumulate - 1)]
+            while window:
+                yield step, window
+                step, window = step + 1, list(islice(batches, accumulate))
+
+    status, _, text = judged("optimizer_step-2", fn)
+    assert status == "wrong" and "epochs of 0, 3 micro-batches" in text and "until next() finds nothing" in text
+
+
 def test_windows_that_are_only_printed_or_without_an_end_are_told():
     def prints(loader, accumulate, num_epochs):
         for step, window in _by_a_list(loader, accumulate, num_epochs):
@@ -601,7 +615,7 @@ RIGHT = "zero backward unscale clip step update"
         (_steps(RIGHT, lambda n, before, now, c: now == before), "takes_an_unchanged_scale_for_a_skip", "after step 1"),
         (_steps(RIGHT, lambda n, before, now, came: came is None), "believes_what_step_returns", "None in either case"),
         (_steps("zero backward unscale clip bare update", _norm), "steps_without_the_scaler", "inf and NaN reach"),
-        (_steps("backward unscale clip step update", _norm), "keeps_old_gradients", "the weights"),
+        (_steps("backward unscale clip step update", _norm), "keeps_old_gradients", "got -0.832"),
         (_steps("backward unscale clip zero step update", _norm), "clears_before_the_step", "no weight ever moves"),
         (_steps("zero backward unscale step update clip", _norm), "never_clips", "Between unscale_ and scaler.step"),
     ],

@@ -34,14 +34,14 @@ class Scaled(nn.Module):
 
 
 def arranged(script: Gradients, max_norm: float, scale: float, growth_interval: int) -> tuple:
-    """A run in which the scaler was used before, and a gradient that is left of an earlier step."""
+    """A run in which the scaler was used before, and a scaled gradient that is left of an earlier step."""
     model = Scaled()
     model.script, model.how = script, (max_norm, scale, growth_interval)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step)
     scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=growth_interval)
     scaler.scale(torch.zeros(()))
-    model.first.grad = torch.tensor([3.0])
+    model.first.grad = torch.tensor([3.0 * scale])
     return model.loss(script[0]), model, optimizer, scaler, scheduler, max_norm
 
 

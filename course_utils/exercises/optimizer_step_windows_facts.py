@@ -54,13 +54,18 @@ def gather(fn: Callable, result: Any, loader: Loader, accumulate: int, num_epoch
         words = "all in one list, when the run has read its last micro-batch" if all_read else f"as {short(result)}"
         return {_ONE_BY_ONE: Said("in a list" if all_read else "returned", f"{words}: `yield` one after the other")}
     steps, kept, found, taken = [], [], [], []
-    for item in islice(result, len(sound[_FOUND]) + 3):  # one that never ends is cut here
-        if fault := _is_no_pair(item):
-            return {_ONE_BY_ONE: fault}
-        steps.append(item[0])
-        kept.append(item[1])
-        found.append(list(item[1]))
-        taken.append(loader.taken)
+    try:
+        for item in islice(result, len(sound[_FOUND]) + 3):  # one that never ends is cut here
+            if fault := _is_no_pair(item):
+                return {_ONE_BY_ONE: fault}
+            steps.append(item[0])
+            kept.append(item[1])
+            found.append(list(item[1]))
+            taken.append(loader.taken)
+    except RuntimeError as error:
+        if not isinstance(error.__cause__, StopIteration):
+            raise
+        return {_ONE_BY_ONE: Said("StopIteration", "until next() finds nothing: a StopIteration ends the generator")}
     again = "as they came"
     if [list(window) for window in kept] != found:
         again = Said("changed", f"changed, the first one now holds {list(kept[0])}")
