@@ -15,6 +15,9 @@ os.environ["OMP_NUM_THREADS"] = "1"  # kernels and other child processes too
 os.environ["COURSE_WORK"] = os.path.join(_FOLDER.name, "work")
 os.environ["COURSE_PROGRESS"] = os.path.join(_FOLDER.name, "progress.json")
 
+if "forkserver" in multiprocessing.get_all_start_methods():
+    multiprocessing.set_forkserver_preload(["torch"])  # each worker would import it: two seconds
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: children would ignore Ctrl-C too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -25,15 +28,20 @@ from torch import nn  # noqa: E402
 
 @pytest.fixture(autouse=True)
 def one_thread_and_a_fixed_seed():
-    """Each test starts from the same generators, whatever ran before it."""
+    """Each test starts from the same generators, whatever ran before it.
+
+    `torch.manual_seed` would leave a note of its caller for a GPU that may wake up later: a millisecond a test.
+    """
     torch.set_num_threads(1)
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(0)
 
 
 @pytest.fixture(autouse=True)
-def progress_file(tmp_path, monkeypatch):
+def progress_file(monkeypatch):
     """No test writes to a reader's file, nor to that of another test."""
-    path = tmp_path / "progress.json"
+    path = Path(tempfile.mkdtemp(dir=_FOLDER.name)) / "progress.json"
     monkeypatch.setenv("COURSE_PROGRESS", str(path))
     return path
 

@@ -5,17 +5,15 @@ import multiprocessing
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
 import traceback
 import weakref
 
-import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset, Subset, get_worker_info
+from torch.utils.data import Subset, get_worker_info
 
 from course_utils.loaders import ResumableLoader
 from course_utils.randomness import keyed_uniform
@@ -23,7 +21,7 @@ from course_utils.sampling import EpochBatches
 from course_utils.training_loop import Trainer
 from course_utils.worker_pool import can_pin
 from tests.conftest import held, make_tiny_model
-from tests.notebook_tools import ROOT
+from tests.noisy_data import Noisy
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_is_left"),
@@ -33,16 +31,6 @@ pytestmark = [
 
 METHODS = {*multiprocessing.get_all_start_methods()}
 FORK = "fork" if "fork" in METHODS else "spawn"  # Windows only spawns
-
-
-class Noisy(Dataset):
-    """Example i is (i, a draw of each of the three generators)."""
-
-    def __len__(self):
-        return 10
-
-    def __getitem__(self, index):
-        return torch.tensor([index, torch.rand(()), random.random(), np.random.rand()], dtype=torch.float64)
 
 
 class Taking(Noisy):
@@ -332,9 +320,12 @@ def test_persistent_workers_that_ended_are_made_anew(noticed):
 
 
 STOPPED = """
-import multiprocessing, os, signal, sys, threading, time
+import multiprocessing, os, signal, sys, threading, time, warnings
 import torch
 from course_utils.loaders import ResumableLoader
+
+warnings.simplefilter("ignore")
+os.setsid()  # Ctrl-C reaches a group of processes: not the tests'
 
 class Slow(torch.utils.data.Dataset):
     def __len__(self):
@@ -345,7 +336,7 @@ class Slow(torch.utils.data.Dataset):
         return torch.tensor(index)
 
 loader = ResumableLoader(
-    Slow(), batch_size=1, shuffle=False, num_workers=2, persistent_workers=sys.argv[1] == "persistent"
+    Slow(), batch_size=1, shuffle=False, num_workers=2, persistent_workers=PERSISTENT
 )
 got = []
 try:
@@ -367,10 +358,9 @@ print("left:", len(multiprocessing.active_children()), "children,", threading.ac
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="Ctrl-C is sent to a process group")
-@pytest.mark.parametrize("persistent", ["persistent", "new"])
-def test_after_a_real_ctrl_c_the_same_loader_goes_on_where_it_stood(persistent):
-    run = [sys.executable, "-W", "ignore", "-c", STOPPED, persistent]
-    told = subprocess.run(run, capture_output=True, text=True, cwd=ROOT, timeout=100, start_new_session=True)
+@pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "new"])
+def test_after_a_real_ctrl_c_the_same_loader_goes_on_where_it_stood(fresh_python, persistent):
+    told = fresh_python.run(STOPPED.replace("PERSISTENT", str(persistent)))
     expected = ["stopped at 3", "0 1 2 3 4 5 6 7 8 9", "left: 0 children, 0 threads"]
     assert told.stdout.splitlines() == expected, told.stderr
 
@@ -384,16 +374,18 @@ def test_an_exception_of_a_class_that_cannot_be_pickled_arrives():
 
 
 DYING = """
-import os, sys, time
+import os, warnings
 import torch
 from course_utils.loaders import ResumableLoader
+
+warnings.simplefilter("ignore")
 
 class Dying(torch.utils.data.Dataset):
     def __len__(self):
         return 10
 
     def __getitem__(self, index):
-        if index == 5 and os.path.exists(sys.argv[1]):
+        if index == 5 and os.path.exists(FLAG):
             os._exit(3)
         return torch.tensor(index)
 
@@ -402,15 +394,14 @@ try:
     list(loader)
 except RuntimeError as error:
     print("exited unexpectedly" in str(error), loader.batches.offset <= 5)
-os.remove(sys.argv[1])
+os.remove(FLAG)
 print(loader.batches.offset + len(list(loader)))
 """
 
 
-def test_a_worker_that_dies_is_told_and_the_next_iteration_works(tmp_path):
+def test_a_worker_that_dies_is_told_and_the_next_iteration_works(fresh_python, tmp_path):
     (tmp_path / "flag").touch()  # in a process of its own: the news of a death may strike anywhere in this one
-    run = [sys.executable, "-W", "ignore", "-c", DYING, str(tmp_path / "flag")]
-    told = subprocess.run(run, capture_output=True, text=True, cwd=ROOT, timeout=100)
+    told = fresh_python.run(DYING.replace("FLAG", repr(str(tmp_path / "flag"))))
     assert told.stdout.split() == ["True", "True", "10"], told.stderr
 
 
