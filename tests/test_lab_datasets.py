@@ -39,8 +39,9 @@ def root(tmp_path_factory):
     return make_catalogue(tmp_path_factory.mktemp("inspect") / "photos", num_products=20, seed=0, messy=True)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def folder(root):
+    """Read once for all tests; none changes a file of it."""
     return MessyFolder(root)
 
 
