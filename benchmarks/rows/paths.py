@@ -8,6 +8,7 @@ the parent's paths as its unit of comparison: 0.1 x means that it copies a tenth
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -17,21 +18,27 @@ from benchmarks.timing import Row, memory
 from course_utils.image_folder import PackedNames
 
 BAR, NUM_PATHS = 0.5, 600_000
+FORMS = ("PackedNames", "list")
 SMAPS = Path("/proc/self/smaps_rollup")
 
 _FORK = """
-import os, sys
-from benchmarks.rows.paths import names, private_mib, kept
-paths = kept(sys.argv[1], names(int(sys.argv[2])))
-read, write = os.pipe()
-if os.fork() == 0:
-    before = private_mib()
-    for index in range(len(paths)):
-        paths[index]
-    os.write(write, str(private_mib() - before).encode())
-    os._exit(0)
-os.wait()
-print(os.read(read, 100).decode())
+import json, os, sys
+from benchmarks.rows.paths import kept, names, private_mib
+number, rounds = int(sys.argv[1]), int(sys.argv[2])
+copied = {how: [] for how in sys.argv[3:]}
+for how in copied:
+    paths = kept(how, names(number))
+    for _ in range(rounds):
+        read, write = os.pipe()
+        if os.fork() == 0:
+            before = private_mib()
+            for index in range(len(paths)):
+                paths[index]
+            os.write(write, str(private_mib() - before).encode())
+            os._exit(0)
+        os.wait()
+        copied[how].append(float(os.read(read, 100)))
+print(json.dumps(copied))
 """
 
 
@@ -58,20 +65,22 @@ def size_mib(paths: PackedNames | list[str]) -> float:
     return (paths._bytes.nbytes + paths._starts.nbytes) / 2**20
 
 
-def worker_mib(how: str, number: int) -> float:
-    """What a forked worker copies while it looks at every path, in MiB; in a fresh process, which has no threads."""
-    done = subprocess.run([sys.executable, "-c", _FORK, how, str(number)], check=True, capture_output=True, text=True)
-    return float(done.stdout)
+def worker_mib(number: int, *, rounds: int = 1, forms: tuple[str, ...] = FORMS) -> dict[str, list[float]]:
+    """What a forked worker copies while it looks at every path, in MiB; each round has a worker of its own.
+
+    The parent is a fresh process, which has no threads.
+    """
+    command = [sys.executable, "-c", _FORK, str(number), str(rounds), *forms]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def measure(*, quick: bool = False) -> list[Row]:
     number, rounds = (20_000, 2) if quick else (NUM_PATHS, 3)
     paths, name = names(number), f"of {number:,} paths: PackedNames over a list of str"
-    forms = ("PackedNames", "list")
     rows = [
-        memory("paths", f"memory {name}", {how: [size_mib(kept(how, paths))] * 2 for how in forms}, *forms, bar=BAR)
+        memory("paths", f"memory {name}", {how: [size_mib(kept(how, paths))] * 2 for how in FORMS}, *FORMS, bar=BAR)
     ]
     if hasattr(os, "fork") and SMAPS.exists():
-        own = {how: [worker_mib(how, number) for _ in range(rounds)] for how in forms}
-        rows.append(memory("paths", f"memory that a worker copies {name}", own, *forms, bar=BAR))
+        own = worker_mib(number, rounds=rounds)
+        rows.append(memory("paths", f"memory that a worker copies {name}", own, *FORMS, bar=BAR))
     return rows
