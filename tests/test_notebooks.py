@@ -55,7 +55,7 @@ EXEMPT = {
         "claim-c29-run": "claim-c29-facts",
         "claim-c84-run": "claim-c84-facts",
     },
-    "06_optimizer_step": {"ema-run": "ema-figure"},
+    "06_optimizer_step": {"ema-run": "ema-figure", "claim-c36-time": "claim-c36-time-facts"},
     "07_schedules": {"fused": "fused-check", "race-run": "race-facts", "when": "when-facts"},
     "11_profiling": {
         "fine-run": "why-formula",
