@@ -187,6 +187,10 @@ def test_inputs_of_0_to_255_make_the_first_loss_large_too():
     assert found.keys() == {"inputs", "first loss"} and "the model is sure of wrong answers" in found["first loss"]
 
 
+def test_one_number_is_equal_to_nothing_else_and_so_no_fault():
+    assert failed(nn.Linear(1, 3), data=(torch.tensor([[0.5]]), torch.tensor([1]))) == {}
+
+
 @pytest.mark.parametrize("scale", [0.05, 1.0, 5.0])
 def test_inputs_of_a_usual_scale_pass(scale):
     inputs, targets = batch()
