@@ -6,6 +6,7 @@ import copy
 
 import torch
 
+from course_utils.evaluation import eval_mode
 from course_utils.exercises.declare import exercise
 from course_utils.exercises.training_loop_checks_facts import FOUND, faulty_run, found_faults, sound_faults
 from course_utils.exercises.training_loop_facts import facts_or_numbers_differ
@@ -161,6 +162,12 @@ def leaves_traces(model, optimizer, loss_fn, inputs, targets, num_classes):
 
 _form("leaves_traces", twin=_cleared, after=_cleared)
 _form("leaves_traces", twin=lambda model: _cleared(model).train())
+
+
+@find_faults.form_of("leaves_traces")
+def leaves_its_gradients(model, optimizer, loss_fn, inputs, targets, num_classes):
+    with eval_mode(model):
+        return _faults(model, optimizer, loss_fn, inputs, targets, num_classes, twin=_cleared)
 
 
 @find_faults.wrong
