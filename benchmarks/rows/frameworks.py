@@ -16,7 +16,7 @@ from benchmarks.framework_loops import Stamped, missing, present
 from benchmarks.rows.trainer_step import Batches, make_batches, make_network
 from benchmarks.timing import Row, Times, ratio
 
-NUM_STEPS, SKIP, GROUP, ROUNDS = 105, 20, 5, 20
+NUM_STEPS, SKIP, GROUP, ROUNDS = 105, 20, 5, 12
 
 
 def timed(batches: Batches, *, rounds: int, num_steps: int = NUM_STEPS) -> tuple[Times, dict[str, torch.Tensor]]:
