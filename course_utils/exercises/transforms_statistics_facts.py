@@ -37,13 +37,15 @@ def _keeps_pixels(fn) -> bool:
                 held.append(_bytes_of_tensors() + tracemalloc.get_traced_memory()[0])
             yield torch.full((1, 1, 50, 100), 0.5)
 
-    tracing = tracemalloc.is_tracing()
+    tracing, frozen = tracemalloc.is_tracing(), gc.get_freeze_count()
     tracemalloc.start()
     gc.freeze()  # what is there already is left out of the count, so that counting takes no longer in a large program
     try:
         fn(watched())
     finally:
         gc.unfreeze()
+        if frozen:
+            gc.freeze()
         if not tracing:
             tracemalloc.stop()
     return held[-1] - held[0] > _NUM // 2 * 5000 * 4
