@@ -159,6 +159,14 @@ def test_an_empty_micro_batch_keeps_no_more_and_the_largest_decides():
     assert kept_bytes(window, (16, 0, 16)) == kept_bytes(window, (16, 8, 8)) > limit_bytes(window.norm)
 
 
+def test_a_network_is_the_same_at_every_call_and_disturbs_no_generator():
+    before, first = torch.get_rng_state(), network(GROUP)
+    network.cache_clear()
+    again = network(GROUP)
+    assert again is not first and all(map(torch.equal, first.state_dict().values(), again.state_dict().values()))
+    assert torch.equal(before, torch.get_rng_state())
+
+
 # --- situations -----------------------------------------------------------------------------------------------
 
 
@@ -228,12 +236,13 @@ def test_a_setting_is_judged_in_words(setting, told):
 
 def test_that_no_rule_does_it_is_judged_after_three_rules_on_a_cut_that_fits():
     setting, tried = setting_of(BATCHNORM), {}
-    assert "until it fits" in verdict(look(setting_of(BATCHNORM, 1), denied=True))
+    large = look(setting_of(BATCHNORM, 2), denied=True, tried=dict.fromkeys(RULES, 1.0))
+    assert "until it fits" in verdict(large) and large.solved == ()
     for rule in (PLANNED, MEANS, TARGETS):
         view = look(replace(setting, rule=rule), denied=True, tried=tried)
         tried = view.tried
+        assert view.solved == ((BATCHNORM,) if len(tried) == TRIED_FIRST else ())
         assert verdict(view).startswith("\u2713 Right" if len(tried) == TRIED_FIRST else "\u25cb Try 3 rules")
-    assert view.solved == (BATCHNORM,)
     wrong = look(setting_of(CAPTIONS, rule=MEANS), denied=True, tried=dict.fromkeys(RULES, 1.0))
     assert verdict(wrong) == "\u25cb Some rule does it here." and wrong.solved == ()
 
