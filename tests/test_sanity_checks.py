@@ -93,6 +93,7 @@ def test_the_words_of_a_passed_check_say_what_was_seen():
     assert report["outputs"].words == "(10, 3) for 10 examples, finite, and the same again"
     assert "ln 3 = 1.10" in report["first loss"].words and "0.0" not in report["first loss"].words
     assert report["gradients"].words == "reach all 4 parameters that they should"
+    assert report["examples apart"].words == "each example's outputs are its own"
     assert report["optimizer"] == ("optimizer", None, "pass optimizer=... to have it looked at")
     assert report["one batch"].words.startswith("the loss went from 1.1 to 0.3")
 
@@ -187,6 +188,12 @@ def test_inputs_of_0_to_255_make_the_first_loss_large_too():
     assert found.keys() == {"inputs", "first loss"} and "the model is sure of wrong answers" in found["first loss"]
 
 
+def test_numbers_of_tokens_are_no_amounts_and_may_be_large():
+    tokens = torch.arange(490, 500).view(10, 1)
+    model = nn.Sequential(nn.Embedding(500, 4), nn.Flatten(), make_tiny_model())
+    assert failed(model, data=(tokens, batch()[1])) == {}
+
+
 def test_one_number_is_equal_to_nothing_else_and_so_no_fault():
     assert failed(nn.Linear(1, 3), data=(torch.tensor([[0.5]]), torch.tensor([1]))) == {}
 
@@ -204,6 +211,10 @@ def test_softmax_before_cross_entropy():
     assert found.keys() == {"logits", "one batch"} and "the best of 3 rates" in found["one batch"]
     sure = F.one_hot(data[1], 3).float()
     assert F.cross_entropy(sure, data[1]).item() == pytest.approx(0.5514, abs=1e-4)  # the floor that the words name
+
+
+def test_probabilities_of_exactly_0_are_probabilities_too():
+    assert "a softmax before cross entropy" in failed(Net(after=lambda o: (1e4 * o).softmax(1)))["logits"]
 
 
 def test_log_softmax_before_cross_entropy_changes_nothing_and_is_no_fault():
@@ -395,9 +406,10 @@ def test_the_first_loss_is_compared_with_the_class_prior():
     assert failed(model, **how, class_prior=[90, 9, 1]) == {}
     words = sanity_check(model, F.cross_entropy, (inputs, targets), class_prior=[0.9, 0.09, 0.01])["first loss"].words
     assert words.endswith("one that knows the class prior 0.36")  # -(0.9 ln 0.9 + 0.09 ln 0.09 + 0.01 ln 0.01)
-    assert (
-        "class_prior needs 3 shares or counts >= 0, got [1.0, 1.0]" in failed(model, class_prior=[1, 1])["first loss"]
-    )
+    for prior in ([1.0, 1.0], [0.0, 0.0, 0.0], [1.0, 1.0, -1.0]):
+        assert (
+            f"class_prior needs 3 shares or counts >= 0, got {prior}" in failed(model, class_prior=prior)["first loss"]
+        )
 
 
 def test_a_loss_that_is_not_finite():
