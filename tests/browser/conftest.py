@@ -21,6 +21,7 @@ from tests.browser.lab_page import LabPage, absent, find_chromium
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = '{"fetchNews": "false", "checkForUpdates": false, "doNotDisturbMode": true}'  # no question, no look-up
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+VIEWPORT = {"width": 1280, "height": 1100}
 FOLDERS = ["JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "COURSE_WORK"]
 FOLDERS += ["JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR"]
 
@@ -113,12 +114,62 @@ def _end(process, address):
         process.wait(15)
 
 
+class SharedPage:
+    """One page and one kernel for the notebooks of many tests: Lab's start and imports took most of their time."""
+
+    def __init__(self, browser, server) -> None:
+        self.browser, self.server, self.context = browser, server, None
+
+    def open(self, notebook):
+        if self.context is None:
+            self.context, self.kernel = self.browser.new_context(viewport=VIEWPORT), None
+            self.page = self.context.new_page()
+        try:
+            self.lab = LabPage(self.page, self.server, notebook, self.kernel)
+            self.kernel = self.lab.kernel
+            self.lab.run_code(f"import os; os.chdir({str((self.server[2] / notebook).parent)!r}); del os")
+        except Exception:
+            self.close()
+            raise
+        return self.lab
+
+    def leave(self):
+        """Make ready for the next test; where that does not work the next one gets another page and kernel."""
+        try:
+            self.lab.leave()
+        except Exception:
+            self.close()
+
+    def close(self):
+        if self.context is not None:
+            self.context.close()
+        self.context = None
+
+
+@pytest.fixture(scope="package")
+def shared_page(browser, lab_server):
+    shared = SharedPage(browser, lab_server)
+    yield shared
+    shared.close()
+
+
 @pytest.fixture
-def lab_page(lab_server, browser):
-    """A function that opens a notebook of the copy in a page of its own; all pages are closed after the test."""
-    context = browser.new_context(viewport={"width": 1280, "height": 1100})
-    yield lambda notebook: LabPage(context.new_page(), lab_server, notebook)
-    context.close()
+def lab_page(lab_server, browser, shared_page):
+    """A function that opens a notebook of the copy; with `alone=True` in a page and with a kernel of its own."""
+    contexts, shared = [], []
+
+    def open_notebook(notebook, *, alone=False):
+        if not alone:
+            shared.append(shared_page.open(notebook))
+            return shared[-1]
+        contexts.append(browser.new_context(viewport=VIEWPORT))
+        return LabPage(contexts[-1].new_page(), lab_server, notebook)
+
+    yield open_notebook
+    for context in contexts:
+        context.close()
+    if shared:
+        shared_page.leave()
 
 
 @pytest.fixture

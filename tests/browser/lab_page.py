@@ -11,8 +11,13 @@ from pathlib import Path
 import nbformat
 import pytest
 
-READY = """() => { const panel = window.jupyterapp?.shell.currentWidget;
-    return panel?.context?.isReady && panel.sessionContext?.session?.kernel?.status === 'idle'; }"""
+READY = """path => { const panel = window.jupyterapp?.shell.currentWidget;
+    return panel?.context?.isReady && panel.context.path === path
+        && panel.sessionContext?.session?.kernel?.status === 'idle'; }"""
+OPEN = """async ([path, id]) => { await window.jupyterapp.restored;
+    await window.jupyterapp.commands.execute('docmanager:open', id ? {path, kernel: {id}} : {path}); }"""
+CLOSE = """() => [...window.jupyterapp.shell.widgets('main')].forEach(widget => widget.dispose())"""
+KERNEL = """() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.id"""
 LISTEN = """() => { window.trouble = [];
     window.jupyterapp.shell.currentWidget.sessionContext.iopubMessage.connect((_, message) => {
         const {ename, evalue, name, text} = message.content;
@@ -31,6 +36,20 @@ RUN_CODE = """async (code) => { const session = window.jupyterapp.shell.currentW
 SCROLL_TO_LIVE = """async () => { const notebook = window.jupyterapp.shell.currentWidget.content;
     const index = notebook.widgets.findIndex(cell => (cell.model.getMetadata('tags') ?? []).includes('live'));
     notebook.activeCellIndex = index; await notebook.scrollToItem(index, 'start'); }"""
+
+# Leaves the kernel as a fresh one, but for what is imported.
+LEAVE_NOTHING = """
+import sys
+if 'course_utils.labs.panel' in sys.modules:
+    from course_utils.labs import background, panel
+    background._end_current()
+    for lab in [*panel._on_page.values()]:
+        lab.close()
+    panel._on_page.clear()
+if 'ipywidgets' in sys.modules:
+    sys.modules['ipywidgets'].Widget.close_all()
+get_ipython().reset(new_session=False)
+"""
 
 # On a busy machine Lab's widget manager may ask the kernel before ipywidgets is imported there; it asks again.
 EARLY_COMM = "stderr: No such comm"
@@ -54,20 +73,40 @@ def find_chromium(bundled: str) -> str | None:
 class LabPage:
     """One notebook in one browser page.
 
-    page     : playwright's page
+    page     : playwright's page; one that shows Lab already opens the notebook in it
+    kernel   : id of a running kernel that the notebook takes; by default it starts its own
     outputs  : locator of the notebook's output areas; scope every search to it, source code has the same words
     """
 
-    def __init__(self, page, server, notebook: str) -> None:
+    def __init__(self, page, server, notebook: str, kernel: str | None = None) -> None:
         self.base, token, self.root = server
         self.page, self.notebook, self._trouble = page, notebook, []
-        page.on("console", lambda message: self._note(message.type == "error", f"console: {message.text}"))
-        page.on("pageerror", lambda error: self._note(True, f"page: {error}"))
-        page.on("request", lambda request: self._note(not self._is_own(request.url), f"outside: {request.url}"))
-        page.goto(f"{self.base}/lab/tree/{notebook}?reset&token={token}")
-        page.wait_for_function(READY, timeout=60_000)
+        self._listeners = {
+            "console": lambda message: self._note(message.type == "error", f"console: {message.text}"),
+            "pageerror": lambda error: self._note(True, f"page: {error}"),
+            "request": lambda request: self._note(not self._is_own(request.url), f"outside: {request.url}"),
+        }
+        for event, listener in self._listeners.items():
+            page.on(event, listener)
+        if not page.url.startswith(f"{self.base}/lab"):
+            page.goto(f"{self.base}/lab?reset&token={token}")
+            page.wait_for_function("() => window.jupyterapp", timeout=60_000)
+        page.evaluate(OPEN, [notebook, kernel])
+        self._wait_until_ready()
         page.evaluate(LISTEN)
+        self.kernel = page.evaluate(KERNEL)
         self.outputs = page.locator(".jp-NotebookPanel:visible .jp-OutputArea")
+
+    def _wait_until_ready(self, timeout: float = 60_000) -> None:
+        self.page.wait_for_function(READY, arg=self.notebook, timeout=timeout)
+
+    def leave(self) -> None:
+        """Close the notebook; page and kernel are then as good as new."""
+        self._wait_until_ready(timeout=5_000)
+        self.run_code(LEAVE_NOTHING)
+        for event, listener in self._listeners.items():
+            self.page.remove_listener(event, listener)
+        self.page.evaluate(CLOSE)
 
     def _note(self, bad: bool, words: str) -> None:
         if bad:
@@ -79,7 +118,7 @@ class LabPage:
     def run_cells(self, *tags: str) -> int:
         """Run the code cells that carry one of `tags`, in order, and wait; returns how many."""
         count = self.page.evaluate(RUN_TAGGED, list(tags))
-        self.page.wait_for_function(READY, timeout=60_000)
+        self._wait_until_ready()
         self.scroll_to_live()
         return count
 

@@ -57,7 +57,7 @@ def test_the_first_experiment_trains_stops_goes_on_and_leaves_its_picture(lab_pa
     assert places(lab) == at_first and lab.trouble() == []
 
     assert "widgets" not in lab.save()["metadata"]
-    again = lab_page(lab.copy_saved("notebooks/saved.ipynb"))
+    again = lab_page(lab.copy_saved("notebooks/saved.ipynb"), alone=True)
     again.scroll_to_live()
     expect(again.outputs.locator("img[src^='data:image/png']").first).to_be_visible()
     expect(again.outputs.get_by_text("is over 85 %: True")).to_be_visible()
