@@ -61,7 +61,7 @@ def _words(faults: str, targets: tuple) -> str:
 def find_faults(model, optimizer, loss_fn, inputs, targets, num_classes: int) -> dict:
     """Look, before a training, for three reasons why a part of it would not train.
 
-    model     : an nn.Module, in training mode
+    model     : an nn.Module in training mode; a frozen part may be in evaluation mode
     optimizer : a torch.optim.Optimizer with any number of param groups
     loss_fn   : loss_fn(model(inputs), targets) is a number; for a target out of range it raises
     targets   : int64 (B,), classes 0 ... num_classes - 1 if all is well
