@@ -282,6 +282,7 @@ def test_rules_that_were_tried_have_a_dot_on_the_right_side_of_the_bound_and_oth
     view = look(setting_of(CAPTIONS, rule=TARGETS), tried={MEANS: 0.1})
     dots = [part for part in drawn(view) if part.get("class") == "tried"]
     assert [dot.tag.split("}")[1] for dot in dots] == ["rect", "circle"]  # rows: mean of means, by targets
+    assert [dot.get("fill") == "white" for dot in dots] == [True, False]  # the chosen one is filled
     bound = next(rect for rect in drawn(view).findall("{*}rect") if rect.get("fill") == "#e8f1f8")
     end = float(bound.get("x")) + float(bound.get("width"))
     assert float(dots[1].get("cx")) < end < float(dots[0].get("x"))
