@@ -22,6 +22,7 @@ from course_utils.profiling import (
     profile_step,
     tensors_for_backward,
 )
+from course_utils.step_profile import without_its_log
 from course_utils.transforms import ToFloat, with_transform
 
 
@@ -302,14 +303,14 @@ def test_a_profiled_epoch_keeps_events_of_every_step_and_profile_step_those_of_o
     step = step_of(nn.Linear(4, 2), torch.rand(3, 4))
 
     def events(num_steps):
-        with torch.profiler.profile() as found:
+        with without_its_log(), torch.profiler.profile() as found:
             for _ in range(num_steps):
                 step()
         return len(found.events())
 
     assert events(10) > 8 * events(1)
     schedule = torch.profiler.schedule(wait=8, warmup=1, active=1)
-    with torch.profiler.profile(schedule=schedule, acc_events=True) as picked:
+    with without_its_log(), torch.profiler.profile(schedule=schedule, acc_events=True) as picked:
         for _ in range(10):
             step()
             picked.step()
