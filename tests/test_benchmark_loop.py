@@ -234,6 +234,13 @@ def test_every_framework_that_is_there_ends_with_the_weights_of_the_inlined_loop
         assert torch.equal(of, weights["inlined loop"]) == (name != "barest loop")
 
 
+def test_the_frameworks_record_has_every_loop_and_all_did_the_same_work():
+    record = records.load("frameworks")
+    assert set(record["loops"]) == set(framework_loops.FITS)
+    assert all(row["same_weights"] == (loop != "barest loop") for loop, row in record["loops"].items())
+    assert set(record["packages"]) == {"lightning", "pytorch-ignite", "accelerate"}
+
+
 def test_a_framework_that_is_missing_is_named_and_left_out(monkeypatch, capsys):
     monkeypatch.setattr(framework_loops, "find_spec", lambda module: None)
     rows = frameworks.measure(quick=True)

@@ -25,9 +25,9 @@ from course_utils.schedules import constant
 
 ROOT = Path(__file__).parents[1]
 STORED = (
-    "augmentation", "batch_size", "batch_throughput", "clipping", "diagnosis", "forgotten_eval", "leak", "long_tail",
-    "lr_race", "normalisation", "optimism", "plateau", "precision", "prefetch", "remedies", "rows", "start_methods",
-    "timeline", "tuner", "warmup",
+    "augmentation", "batch_size", "batch_throughput", "clipping", "diagnosis", "forgotten_eval", "frameworks", "leak",
+    "long_tail", "lr_race", "normalisation", "optimism", "plateau", "precision", "prefetch", "remedies", "rows",
+    "start_methods", "timeline", "tuner", "warmup",
 )  # fmt: skip
 
 
