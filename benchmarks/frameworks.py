@@ -10,6 +10,7 @@ loop makes a whole run of its own; a step's time is that between two batches, so
     loops[loop], loop of "inlined loop", "barest loop", "Trainer", "Lightning", "Ignite", "Accelerate"
         ms, median_ms  : of a step; least and median over groups of steps, of all rounds
         over_inlined   : own ms over the inlined loop's; median_over_inlined: the same of medians
+        by_round       : {"low", "median", "high"}, quartiles over rounds of own least ms / inlined's in it
         extra_us       : microseconds a step beyond the inlined loop's, from the least times
         same_weights   : after its run all weights are those of the inlined loop, to the bit
     packages : {package: version}
@@ -18,6 +19,7 @@ loop makes a whole run of its own; a step's time is that between two batches, so
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 import torch
@@ -38,17 +40,31 @@ def measured(turn: int, rounds: int, num_steps: int) -> dict[str, Any]:
     return {"times": times, "same": same}
 
 
+def by_round(seconds: list[float], rounds: int) -> list[float]:
+    """The least of each round's seconds."""
+    each = len(seconds) // rounds
+    return [min(seconds[at * each : (at + 1) * each]) for at in range(rounds)]
+
+
+def quartiles(values: list[float]) -> dict[str, float]:
+    """{"low", "median", "high"}: a quarter is below the first, a quarter above the last."""
+    at = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+    return {name: digits(value) for name, value in zip(("low", "median", "high"), at, strict=True)}
+
+
 def report(cache: Any, *, pieces: int = PIECES, rounds: int = ROUNDS, num_steps: int = NUM_STEPS) -> dict[str, Any]:
     """`loops` and `packages` of the record."""
     found = [cache.get(measured, turn, rounds, num_steps, runs=rounds) for turn in range(pieces)]
     loops = {}
     for loop in found[0]["times"]:
-        rows = milliseconds([seconds for piece in found for seconds in piece["times"][loop]])
-        loops[loop] = rows | {"same_weights": all(piece["same"][loop] for piece in found)}
-    plain = loops["inlined loop"]
+        row = milliseconds([seconds for piece in found for seconds in piece["times"][loop]])
+        least = [seconds for piece in found for seconds in by_round(piece["times"][loop], rounds)]
+        loops[loop] = row | {"same_weights": all(piece["same"][loop] for piece in found), "least": least}
+    plain = dict(loops["inlined loop"])
     for row in loops.values():
         row["over_inlined"] = digits(row["ms"] / plain["ms"])
         row["median_over_inlined"] = digits(row["median_ms"] / plain["median_ms"])
+        row["by_round"] = quartiles([a / b for a, b in zip(row.pop("least"), plain["least"], strict=True)])
         row["extra_us"] = digits((row["ms"] - plain["ms"]) * 1e3)
     return {"loops": loops, "packages": packages()}
 

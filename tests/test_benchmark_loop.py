@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from benchmarks import clipping, forgotten_eval, framework_loops, optimism, precision, records
+from benchmarks import frameworks as framework_record
 from benchmarks.catalogue_tasks import Examples
+from benchmarks.pieces import Uncached
 from benchmarks.rows import frameworks
 from course_utils.datasets import ArrayDataset
 
@@ -239,6 +241,16 @@ def test_the_frameworks_record_has_every_loop_and_all_did_the_same_work():
     assert set(record["loops"]) == set(framework_loops.FITS)
     assert all(row["same_weights"] == (loop != "barest loop") for loop, row in record["loops"].items())
     assert set(record["packages"]) == {"lightning", "pytorch-ignite", "accelerate"}
+
+
+def test_a_loop_is_compared_within_each_round(monkeypatch):
+    seconds = {"inlined loop": [2.0, 4.0, 1.0, 3.0], "Trainer": [8.0, 4.0, 3.0, 5.0]}
+    monkeypatch.setattr(
+        framework_record, "measured", lambda *how: {"times": seconds, "same": dict.fromkeys(seconds, True)}
+    )
+    found = framework_record.report(Uncached(), pieces=1, rounds=2)["loops"]
+    assert found["Trainer"]["by_round"] == {"low": 2.25, "median": 2.5, "high": 2.75}  # 4 / 2 and 3 / 1
+    assert found["inlined loop"]["by_round"]["median"] == 1.0 and found["Trainer"]["over_inlined"] == 3.0
 
 
 def test_a_framework_that_is_missing_is_named_and_left_out(monkeypatch, capsys):
