@@ -43,9 +43,9 @@ from course_utils.optimizer_step import NonFiniteError, clip_effect
 from course_utils.randomness import derive_seed, isolated_rng, seed_generators
 from course_utils.training_loop import Trainer, evaluate
 
-NETS = {"RNN": nn.RNN}
+NETS = {"RNN": nn.RNN, "GRU": nn.GRU}
 OPTIMIZERS = {"SGD": functools.partial(torch.optim.SGD, momentum=0.9), "AdamW": torch.optim.AdamW}
-LRS = {"SGD": (0.3, 1.0, 3.0), "AdamW": (0.003, 0.01, 0.03)}
+LRS = {"SGD": (0.1, 0.3, 1.0, 3.0), "AdamW": (0.003, 0.01, 0.03, 0.1)}
 CLIPS: dict[str, dict[str, float]] = {
     "none": {},
     "norm 1": {"max_norm": 1.0},
