@@ -984,6 +984,20 @@ def test_a_copy_is_told_from_a_detached_tensor_of_the_same_values():
     assert (report.status, report.mistake) == ("wrong", None) and report.lines[-1].endswith("weight is in no group")
 
 
+def test_mistakes_are_told_apart_by_the_failing_case_and_the_other_cases_never_run():
+    toy, calls = _toy(cases=[(1,), (2,), (3,), (4,)]), []
+
+    @toy.wrong
+    def counts_its_calls(number):
+        """This notes each call and then adds a hundred, which no other mistake does."""
+        calls.append(number)
+        return number + 100
+
+    assert judge(toy, lambda number: 2 * number if number < 4 else 0).mistake is None
+    assert calls == [4]
+    assert judge(toy, lambda number: number + 100).mistake == "counts_its_calls" and calls == [4, 1, 2, 3]
+
+
 def test_another_error_type_where_an_error_is_due_is_no_named_mistake():
     def keeps_key_error(metrics, patience):
         if any(m != m for m in metrics):

@@ -10,7 +10,7 @@ from typing import Any
 
 from course_utils.exercises.compare import as_number
 from course_utils.exercises.declare import Exercise
-from course_utils.exercises.running import Outcome, as_good_as, is_empty, run_all
+from course_utils.exercises.running import Outcome, as_good_as, is_empty, run_all, run_case
 from course_utils.exercises.wording import kind, short, words_of_error
 
 ORACLE_SECONDS = 60.0
@@ -44,19 +44,18 @@ def judge(exercise: Exercise, answer: Any, *, seconds: float | None = None) -> V
 
 def right_outcomes(exercise: Exercise) -> list[Outcome]:
     """The oracle: computed once, then kept with the exercise."""
-    return _remembered(exercise, exercise.answer, None)
+    if "_right" not in exercise.__dict__:
+        exercise.__dict__["_right"] = run_all(exercise, exercise.answer, seconds=ORACLE_SECONDS)
+    return exercise.__dict__["_right"]
 
 
-def mistake_outcomes(exercise: Exercise, fn: Callable) -> list[Outcome]:
-    """What a named wrong answer, or another form of it, comes to; kept as well."""
-    return _remembered(exercise, fn, right_outcomes(exercise))
-
-
-def _remembered(exercise: Exercise, fn: Callable, like: list[Outcome] | None) -> list[Outcome]:
-    known = exercise.__dict__.setdefault("_outcomes", {})
-    if fn not in known:
-        known[fn] = run_all(exercise, fn, seconds=ORACLE_SECONDS, like=like)
-    return known[fn]
+def mistake_outcome(exercise: Exercise, fn: Callable, place: int) -> Outcome:
+    """What a named wrong answer, or a form of it, comes to in one case: run when it is asked for, and kept."""
+    known = exercise.__dict__.setdefault("_outcomes", {}).setdefault(fn, {})
+    if place not in known:
+        like = right_outcomes(exercise)[place].returned
+        known[place] = run_case(exercise, fn, exercise.case_list[place], ORACLE_SECONDS, like)
+    return known[place]
 
 
 def _decide(exercise: Exercise, right: list[Outcome], given: list[Outcome], limit: float) -> Verdict:
@@ -90,31 +89,31 @@ def recognise(exercise: Exercise, given: list[Outcome]) -> str | None:
 
 
 def _named(exercise: Exercise, given: list[Outcome], places: Sequence[int]) -> str | None:
-    chosen = [given[i] for i in places]
+    """The first mistake with these outcomes at `places`; those where the answer fails are looked at first."""
+    right = right_outcomes(exercise)
+    ordered = sorted(places, key=lambda i: same(exercise, right[i], given[i]))
     for name in exercise.wrong_answers:
         for fn in exercise.forms(name):
-            outcomes = mistake_outcomes(exercise, fn)
-            if len(outcomes) == len(given) and all_same(exercise, [outcomes[i] for i in places], chosen, places):
+            if all(_alike(exercise, mistake_outcome(exercise, fn, i), given[i], i) for i in ordered):
                 return name
     return None
 
 
-def all_same(
-    exercise: Exercise, wanted: list[Outcome], given: list[Outcome], places: Sequence[int] | None = None
-) -> bool:
-    """Equal outcomes in every case (of those at `places`).
+def all_same(exercise: Exercise, wanted: list[Outcome], given: list[Outcome]) -> bool:
+    """Equal outcomes in every case."""
+    pairs = enumerate(zip(wanted, given, strict=False))
+    return len(wanted) == len(given) and all(_alike(exercise, w, g, place) for place, (w, g) in pairs)
+
+
+def _alike(exercise: Exercise, wanted: Outcome, given: Outcome, place: int) -> bool:
+    """Equal outcomes of one case.
 
     Two errors must also carry the same text, or any slip would be a named mistake. Not so where an error is asked for,
     nor where one of a type that the exercise asks for elsewhere comes too often: their text is the reader's own.
     """
-    right = right_outcomes(exercise)
-    places = range(len(wanted)) if places is None else places
-    own_words = {type(outcome.error) for outcome in right if outcome.error is not None}
-    return len(wanted) == len(given) and all(
-        same(exercise, w, g)
-        and (right[i].error is not None or type(g.error) in own_words or str(w.error) == str(g.error))
-        for i, w, g in zip(places, wanted, given, strict=True)
-    )
+    due = [outcome.error for outcome in right_outcomes(exercise)]
+    own_words = due[place] is not None or type(given.error) in {type(error) for error in due if error is not None}
+    return same(exercise, wanted, given) and (own_words or str(wanted.error) == str(given.error))
 
 
 def same(exercise: Exercise, wanted: Outcome, given: Outcome) -> bool:

@@ -43,6 +43,9 @@ class Outcome:
     changed: tuple[str, ...] = ()
 
 
+ENDS = ("endless", "not attempted")  # after an outcome like this going on cannot help
+
+
 def run_all(exercise: Exercise, fn: Callable, *, seconds: float, like: list[Outcome] | None = None) -> list[Outcome]:
     """One outcome a case; ends early where going on cannot help.
 
@@ -53,8 +56,8 @@ def run_all(exercise: Exercise, fn: Callable, *, seconds: float, like: list[Outc
     deadline = time.monotonic() + seconds
     for number, case in enumerate(exercise.case_list):
         left = max(deadline - time.monotonic(), 0.01)
-        outcomes.append(_run(exercise, fn, case, left, like[number].returned if like else None))
-        if outcomes[-1].status in ("endless", "not attempted"):
+        outcomes.append(run_case(exercise, fn, case, left, like[number].returned if like else None))
+        if outcomes[-1].status in ENDS:
             break
     return outcomes
 
@@ -67,7 +70,8 @@ def is_empty(fn: Callable) -> bool:
     return len(code) <= 2 and code[-1].opname.startswith("RETURN") and code[0].argval is None
 
 
-def _run(exercise: Exercise, fn: Callable, case: tuple, seconds: float, expected_kind: str | None) -> Outcome:
+def run_case(exercise: Exercise, fn: Callable, case: tuple, seconds: float, expected_kind: str | None) -> Outcome:
+    """What one call comes to; `expected_kind` is the kind of the answer's result, as in `Outcome.returned`."""
     arguments = exercise.arguments(case)
     before = copy.deepcopy(arguments) if exercise.keep_arguments else None
     stage: dict[str, Any] = {}

@@ -12,8 +12,8 @@ from typing import Any
 
 from course_utils.exercises.compare import is_array
 from course_utils.exercises.declare import PLACE, Exercise
-from course_utils.exercises.judging import all_same, judge, mistake_outcomes, right_outcomes, same
-from course_utils.exercises.running import Outcome
+from course_utils.exercises.judging import all_same, judge, mistake_outcome, right_outcomes, same
+from course_utils.exercises.running import ENDS, Outcome
 
 LEAST_HINTS, LEAST_WRONG, MOST_WRONG, LEAST_MESSAGE, LONGEST_LINE = 2, 2, 16, 50, 100
 _DIFFICULTIES = ("easy", "medium", "hard")
@@ -81,7 +81,7 @@ def _mistakes(exercise: Exercise) -> Iterator[str]:
     message is shown."""
     forms = [(name, fn) for name in exercise.wrong_answers for fn in exercise.forms(name)]
     for name, fn in forms:
-        given = mistake_outcomes(exercise, fn)
+        given = _outcomes(exercise, fn)
         if all(
             same(exercise, r, g)
             for r, g in itertools.zip_longest(right_outcomes(exercise), given, fillvalue=Outcome("endless"))
@@ -95,9 +95,17 @@ def _mistakes(exercise: Exercise) -> Iterator[str]:
     for (name, one), (another, other) in itertools.combinations(forms, 2):
         if name == another:
             continue
-        first, second = mistake_outcomes(exercise, one), mistake_outcomes(exercise, other)
+        first, second = _outcomes(exercise, one), _outcomes(exercise, other)
         if all_same(exercise, first, second) or all_same(exercise, second, first):
             yield f"no case tells the wrong answers {_called(one)} and {_called(other)} apart"
+
+
+def _outcomes(exercise: Exercise, fn: Callable) -> list[Outcome]:
+    """What a wrong answer comes to in all cases, as far as going on helps."""
+    outcomes: list[Outcome] = []
+    while len(outcomes) < len(exercise.case_list) and not (outcomes and outcomes[-1].status in ENDS):
+        outcomes.append(mistake_outcome(exercise, fn, len(outcomes)))
+    return outcomes
 
 
 def _called(fn: Callable) -> str:
