@@ -93,6 +93,7 @@ class StrictCell(IPyNbCell):
     def setup(self):
         if self.parent.broken:
             pytest.skip(self.parent.broken)
+        self.output_timeout = min(self.output_timeout, self.config.option.nbval_cell_timeout)
 
     def runtest(self):
         source = self.cell.source

@@ -27,8 +27,8 @@ def stored(folder, name, *cells):
     return nb
 
 
-def run(folder, **environment):
-    """The verdicts of a pytest with the project's own options: {"file::cell": "PASSED"}, and all it printed."""
+def start(folder, **environment):
+    """A pytest with the project's own options, started and not waited for."""
     command = [
         sys.executable,
         "-m",
@@ -45,14 +45,34 @@ def run(folder, **environment):
         "--color=no",
         str(folder),
     ]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=120)
-    verdicts = re.findall(r"(\w+)\.ipynb::([\w-]+) (PASSED|FAILED|SKIPPED|ERROR)", done.stdout)
-    return {f"{file}::{cell}": verdict for file, cell, verdict in verdicts}, done.stdout + done.stderr
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def end(process):
+    """The verdicts of a pytest, {"file::cell": "PASSED"}, and all it printed."""
+    with process:
+        try:
+            output, _ = process.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    verdicts = re.findall(r"(\w+)\.ipynb::([\w-]+) (PASSED|FAILED|SKIPPED|ERROR)", output)
+    return {f"{file}::{cell}": verdict for file, cell, verdict in verdicts}, output
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("notebooks")
+def results(tmp_path_factory):
+    """{"compared": ..., "run": ...}: both at a time, because most of their seconds are waits for kernels that hang."""
+    folder, other = tmp_path_factory.mktemp("notebooks"), tmp_path_factory.mktemp("other")
+    stored(other, "other", ("changed", "1 + 1", says("3")), ("raising", "1 / 0", []))
+    merely_run = start(other, COURSE_NOTEBOOKS="run")
     compared = stored(
         folder,
         "compared",
@@ -70,7 +90,7 @@ def result(tmp_path_factory):
     stored(folder, "dying", ("killer", "import os; os._exit(1)", []), ("after", "1", says("1")))
     stored(folder, "hanging", ("sleeper", "import time; time.sleep(60)", []), ("after", "1", says("1")))
     stored(folder, "stubborn", ("loop", IGNORES_INTERRUPTS, []), ("after", "1", says("1")))
-    return run(folder)
+    return {"compared": end(start(folder)), "run": end(merely_run)}
 
 
 VERDICTS = {
@@ -91,8 +111,8 @@ VERDICTS = {
 
 
 @pytest.mark.parametrize("notebook", VERDICTS)
-def test_verdicts_cell_by_cell(result, notebook):
-    verdicts, output = result
+def test_verdicts_cell_by_cell(results, notebook):
+    verdicts, output = results["compared"]
     found = {key.partition("::")[2]: verdict for key, verdict in verdicts.items() if key.startswith(f"{notebook}::")}
     assert found == VERDICTS[notebook], output
 
@@ -108,11 +128,10 @@ def test_verdicts_cell_by_cell(result, notebook):
         "ZeroDivisionError",
     ],
 )
-def test_the_report_names_the_cell_and_the_reason(result, words):
-    assert words in result[1]
+def test_the_report_names_the_cell_and_the_reason(results, words):
+    assert words in results["compared"][1]
 
 
-def test_where_outputs_are_not_compared_cells_must_still_run(tmp_path):
-    stored(tmp_path, "other", ("changed", "1 + 1", says("3")), ("raising", "1 / 0", []))
-    verdicts, output = run(tmp_path, COURSE_NOTEBOOKS="run")
+def test_where_outputs_are_not_compared_cells_must_still_run(results):
+    verdicts, output = results["run"]
     assert verdicts == {"other::changed": "PASSED", "other::raising": "FAILED"}, output
