@@ -245,6 +245,8 @@ def test_that_no_rule_does_it_is_judged_after_three_rules_on_a_cut_that_fits():
         assert verdict(view).startswith("\u2713 Right" if len(tried) == TRIED_FIRST else "\u25cb Try 3 rules")
     wrong = look(setting_of(CAPTIONS, rule=MEANS), denied=True, tried=dict.fromkeys(RULES, 1.0))
     assert verdict(wrong) == "\u25cb Some rule does it here." and wrong.solved == ()
+    in_view = look(setting_of(CAPTIONS), denied=True, solved=(CAPTIONS,))
+    assert verdict(in_view) == "\u25cb The rule in view does it." and in_view.solved == (CAPTIONS,)
 
 
 def test_the_numbers_in_one_line():

@@ -174,6 +174,8 @@ def verdict(view: View) -> str:
 def _denied(view: View) -> str:
     if not view.fits:
         return "\u25cb Cut the window until it fits in the memory first, then say so."
+    if view.close:
+        return "\u25cb The rule in view does it."
     if len(view.tried) < TRIED_FIRST:
         return f"\u25cb Try {TRIED_FIRST} rules on this cut first, then say so."
     if no_rule_does_it(view.setting):
