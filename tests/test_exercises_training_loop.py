@@ -802,7 +802,7 @@ def _from_the_end(losses, patience, min_delta):
         marks.append(made)
     stop = next((e for e in range(patience - 1, len(losses)) if not any(marks[e - patience + 1 : e + 1])), None)
     run = losses[: len(losses) if stop is None else stop + 1]
-    return [stop, min((e for e in range(len(run)) if run[e] == run[e]), key=lambda e: run[e])]
+    return [stop, min((e for e in range(len(run)) if run[e] == run[e]), key=lambda e: run[e], default=None)]
 
 
 def _by_arrays(losses, patience, min_delta):
@@ -813,8 +813,11 @@ def _by_arrays(losses, patience, min_delta):
         if array[epoch] + min_delta < reference:
             reference, bad = array[epoch], 0
         if bad >= patience:
-            return epoch, array[: epoch + 1].argmin()
-    return None, array.argmin()
+            break
+    else:
+        epoch, bad = len(array) - 1, 0
+    run = array[: epoch + 1]
+    return (epoch if bad else None), (run.argmin() if np.isfinite(run).any() else None)
 
 
 def _by_the_module(losses, patience, min_delta):
@@ -822,8 +825,9 @@ def _by_the_module(losses, patience, min_delta):
     for epoch, loss in enumerate(losses):
         best.see(Evaluation(math.inf if math.isnan(loss) else loss, None, None, 1.0), epoch, model)
         if best.stalled:
-            return epoch, best.metric["step"]
-    return None, best.metric["step"]
+            break
+    found = None if best.metric["loss"] == math.inf else best.metric["step"]
+    return (epoch if best.stalled else None), found
 
 
 @pytest.mark.parametrize("stops", [_from_the_end, _by_arrays, _by_the_module])
@@ -850,6 +854,34 @@ def _stops(*, better=lambda loss, ref, delta: loss < ref - delta, due=lambda bad
     return stop_early
 
 
+def _without_epoch_0(losses, patience, min_delta):
+    stop, best = _stops()(losses, patience, min_delta)
+    return stop if stop else None, best
+
+
+def _passing_over_nan(losses, patience, min_delta):
+    reference, bad, best = None, 0, None
+    for epoch, loss in enumerate(losses):
+        if math.isnan(loss):
+            continue
+        best = epoch if best is None or loss < losses[best] else best
+        reference, bad = (loss, 0) if reference is None or reference - loss > min_delta else (reference, bad + 1)
+        if bad == patience:
+            return epoch, best
+    return None, best
+
+
+def _against_the_epoch_before(losses, patience, min_delta):
+    bad, lowest, best = 0, math.inf, None
+    for epoch, loss in enumerate(losses):
+        if loss < lowest:
+            lowest, best = loss, epoch
+        bad = 0 if epoch == 0 or losses[epoch - 1] - loss > min_delta else bad + 1
+        if bad == patience:
+            return epoch, best
+    return None, best
+
+
 def test_the_parts_of_the_stop_make_a_right_answer():
     assert judged("training_loop-6", _stops())[0] == "right"
 
@@ -861,9 +893,19 @@ def test_the_parts_of_the_stop_make_a_right_answer():
         (_stops(due=lambda bad, patience: bad + 1 == max(2, patience)), "stops_one_epoch_early", "one epoch too early"),
         (_stops(better=lambda loss, ref, delta: loss < ref + delta), "turns_min_delta_round", "*worse*"),
         (_stops(better=lambda loss, ref, delta: loss <= ref - delta), "lets_exactly_min_delta_count", "stands still"),
-        (_stops(better=lambda loss, ref, delta: loss < ref), "ignores_min_delta", "min_delta is not used"),
+        (_stops(better=lambda loss, ref, delta: loss < ref and ref - loss >= delta), "lets_exactly_min_delta_count",
+         "expected 1, got 2"),
+        (_stops(better=lambda loss, ref, delta: loss < ref), "does_not_take_min_delta_off_the_reference", "not used"),
+        (_stops(better=lambda loss, ref, delta: loss < ref * (1 - delta)), "does_not_take_min_delta_off_the_reference",
+         "As a share"),
         (_stops(better=lambda loss, ref, delta: not loss >= ref - delta), "lets_nan_count_as_progress", "NaN"),
-        (_stops(nothing=-1), "tells_the_last_epoch_where_nothing_stops", "Give None"),
+        (_stops(nothing=-1), "mixes_up_no_stop_and_an_epoch", "cut off by its plan"),
+        (_without_epoch_0, "mixes_up_no_stop_and_an_epoch", "`stop or None`"),
+        (_passing_over_nan, "passes_over_nan", "it is not counted"),
+        (_against_the_epoch_before, "moves_the_reference_without_a_progress", "the loss of the epoch before"),
+        (_stops(best=lambda losses, stop: losses.index(min(losses[:stop]))), "takes_a_nan_for_the_lowest", "min()"),
+        (_stops(best=lambda losses, stop: int(np.argmin(losses[:stop]))), "takes_a_nan_for_the_lowest", "np.argmin"),
+        (_stops(best=lambda losses, stop: _lowest(losses, stop) or 0), "takes_a_nan_for_the_lowest", "losses[0]"),
         (_stops(best=lambda losses, stop: losses.index(min(x for x in losses if x == x))), "looks_past_the_stop",
          "those epochs were never run"),
         (_stops(best=lambda losses, stop: stop - 1), "keeps_the_last_epoch", "keeps the overfitted weights"),
@@ -877,7 +919,6 @@ def test_stops_that_people_write_first_are_recognised(stops, mistake, words):
 @pytest.mark.parametrize(
     "stops, words",
     [
-        (_stops(better=lambda loss, ref, delta: loss < ref * (1 - delta)), "the epoch of the stop"),
         (_stops(better=lambda loss, ref, delta: abs(loss - ref) > delta), "stop: expected a number, got None"),
         (_stops(best=lambda losses, stop: min(x for x in losses[:stop] if x == x)), "to keep: expected 2, got"),
         (_stops(best=lambda losses, stop: losses.index(max(losses[:stop]))), "the epoch to keep: expected 2, got 0"),
@@ -885,7 +926,6 @@ def test_stops_that_people_write_first_are_recognised(stops, mistake, words):
         (lambda losses, patience, min_delta: _by_arrays(losses, patience, min_delta)[::-1], "in this order, got"),
         (lambda losses, patience, min_delta: _by_arrays(losses, patience, min_delta)[1], "to keep), got a number"),
         (lambda losses, patience, min_delta: [].clear(), "Is the `return` missing"),
-        (_stops(best=lambda losses, stop: int(np.argmin(losses[:stop]))), "the epoch to keep: expected 2, got 1"),
     ],
 )  # fmt: skip
 def test_stops_that_are_nearly_right_are_told_what_differs(stops, words):

@@ -21,6 +21,10 @@ _CASES = [
     ([0.5, 0.5625, 0.625, 0.6875], 2, 0.125),
     ([0.5, math.nan, 0.375, 0.75, math.nan], 2, 0.0),
     ([math.nan, 0.5, 0.625, 0.375], 2, 0.0),
+    ([0.5, 0.375, 0.75], 1, 0.125),
+    ([4.0, 3.5, 3.0], 2, 0.25),
+    ([0.5, math.nan, 0.75, 0.875], 2, 0.0),
+    ([math.nan, 0.5], 1, 0.0),
 ]
 
 
@@ -32,7 +36,8 @@ _CASES = [
     cases=_CASES,
     expected=[
         (None, 2), (2, 0), (1, 0), (4, 2), (None, 6), (3, 0), (3, 1),
-        (None, 5), (2, 2), (None, 4), (2, 0), (4, 2), (None, 3),
+        (None, 5), (2, 2), (None, 4), (2, 0), (4, 2), (None, 3), (1, 1), (None, 2), (2, 0),
+        (0, None),
     ],
     keep_arguments=True,
     parts=("the epoch of the stop", "the epoch to keep"),
@@ -45,9 +50,10 @@ _CASES = [
         "Count the epochs without progress in a row: 0 after a progress, one more otherwise. The run ends after the "
         "epoch in which this count reaches patience, and no later loss may be looked at.",
         "progress: loss < reference - min_delta, with reference = math.inf at first; only a progress moves the "
-        "reference. NaN is less than nothing, so that every comparison with `<` is false for it.",
+        "reference. NaN is not less than anything: `<` is false for it on either side.",
     ],
-    lesson="Trainer(patience=..., min_delta=...) decides like this; the weights come from trainer.best.model.",
+    lesson="Trainer(patience=..., min_delta=...) decides like this, by the accuracy where there is one (higher is "
+    "better) and by the loss where there is none; the weights come from trainer.best.model.",
     imports="import math",
 )  # fmt: skip
 def stop_early(losses: list[float], patience: int, min_delta: float) -> tuple:
@@ -61,7 +67,7 @@ def stop_early(losses: list[float], patience: int, min_delta: float) -> tuple:
                 not, and NaN never is
     returns   : (stop, best): the epoch after which the run ends, or None where it goes on to the
                 end of the list; and the epoch of the lowest loss among those that were run,
-                whether it was progress or not. Of equal ones the first
+                whether it was progress or not. Of equal ones the first; None if all were NaN
 
     stop_early([0.5, 0.75, 0.25, 0.375, 0.5, 0.125], patience=2, min_delta=0): epochs 3 and 4 are
     two in a row without progress, so the result is (4, 2). Epoch 5 is never run.
@@ -108,6 +114,10 @@ def _stopped(
     return stop, best
 
 
+def _lowest(run: list[float]) -> int | None:
+    return min((epoch for epoch, loss in enumerate(run) if loss == loss), key=lambda epoch: run[epoch], default=None)
+
+
 def _form(mistake: str, **how) -> None:
     stop_early.form_of(mistake)(lambda losses, patience, min_delta: _stopped(losses, patience, min_delta, **how))
 
@@ -146,16 +156,25 @@ def turns_min_delta_round(losses, patience, min_delta):
 
 @stop_early.wrong
 def lets_exactly_min_delta_count(losses, patience, min_delta):
-    """A loss that is lower by exactly min_delta counts as progress; with min_delta=0 that is an equal loss, and a run
-    whose loss stands still never ends. More than min_delta is asked for: `<`."""
+    """A loss that is lower by exactly min_delta counts as progress, with `<=` or `>=` in the comparison; with
+    min_delta=0 that may be an equal loss, and a run whose loss stands still never ends. Lower by more than min_delta
+    is asked for."""
     return _stopped(losses, patience, min_delta, progress=lambda loss, reference, delta: loss <= reference - delta)
 
 
+_form("lets_exactly_min_delta_count", progress=lambda loss, ref, delta: loss < ref and loss <= ref - delta)
+
+
 @stop_early.wrong
-def ignores_min_delta(losses, patience, min_delta):
-    """min_delta is not used: a loss that falls in its fifth decimal place keeps the run going for as long as it likes,
-    and pays for it with electricity."""
+def does_not_take_min_delta_off_the_reference(losses, patience, min_delta):
+    """min_delta is not used, or not as a difference. Left out, a loss that falls in its fifth decimal place keeps the
+    run going for as long as it likes. As a share, loss < reference * (1 - min_delta), it asks a loss of 4 for twice as
+    much as one of 2. It has the unit of the loss: reference - min_delta."""
     return _stopped(losses, patience, 0.0)
+
+
+_form("does_not_take_min_delta_off_the_reference", progress=lambda loss, ref, delta: loss < ref * (1 - delta))
+_form("does_not_take_min_delta_off_the_reference", progress=lambda loss, ref, delta: (ref - loss) / ref > delta)
 
 
 @stop_early.wrong
@@ -166,18 +185,25 @@ def counts_all_bad_epochs(losses, patience, min_delta):
 
 
 @stop_early.wrong
-def compares_with_the_epoch_before(losses, patience, min_delta):
-    """Each loss is compared with the one before it: a loss that jumps up and down makes "progress" every second epoch,
-    and a run far above its best never stops. Compare with the loss of the last progress."""
+def moves_the_reference_without_a_progress(losses, patience, min_delta):
+    """The reference moves with a loss that is no progress. If it is the loss of the epoch before, one that jumps up and
+    down makes "progress" every second epoch, far above its best. If it is the lowest, a loss that falls steadily by a
+    little less than min_delta never makes any, however far it has come. Only a progress moves it."""
     return _stopped(losses, patience, min_delta, moves="always")
 
 
-@stop_early.wrong
-def lets_every_lower_loss_move_the_reference(losses, patience, min_delta):
-    """Each lower loss becomes the reference, also where it is no progress: a loss that falls steadily by a little less
-    than min_delta never makes progress, however far it has come, and a run that learns is ended. Only a progress moves
-    the reference."""
-    return _stopped(losses, patience, min_delta, moves="lower")
+_form("moves_the_reference_without_a_progress", moves="lower")
+
+
+@stop_early.form_of("moves_the_reference_without_a_progress")
+def compares_with_the_epoch_before_from_the_second_on(losses, patience, min_delta):
+    waited, run = 0, []
+    for epoch, loss in enumerate(losses):
+        waited = 0 if epoch == 0 or loss < losses[epoch - 1] - min_delta else waited + 1
+        run.append(loss)
+        if waited == patience:
+            return epoch, _lowest(run)
+    return None, _lowest(run)
 
 
 @stop_early.wrong
@@ -190,6 +216,12 @@ def keeps_the_last_progress(losses, patience, min_delta):
         if loss < reference - min_delta:
             kept, reference = epoch, loss
     return stop, kept
+
+
+@stop_early.form_of("keeps_the_last_progress")
+def goes_back_by_patience(losses, patience, min_delta):
+    stop, best = stop_early.answer(losses, patience, min_delta)
+    return stop, best if stop is None else stop - patience
 
 
 @stop_early.wrong
@@ -235,9 +267,19 @@ _form(
 
 
 @stop_early.wrong
-def begins_with_the_first_loss(losses, patience, min_delta):
-    """The first loss is the reference, without a look at it. If it is NaN, no later loss is ever less than that: the
-    run ends after `patience` epochs, and the best is one that was never measured. Begin with math.inf."""
+def passes_over_nan(losses, patience, min_delta):
+    """An epoch with NaN is passed over: it is not counted. A run that gives nothing but NaN is never ended, though no
+    later epoch of it will be better. It is an epoch without progress, as any other that is not lower."""
+    numbers = [epoch for epoch, loss in enumerate(losses) if not math.isnan(loss)]
+    stop, best = stop_early.answer([losses[epoch] for epoch in numbers], patience, min_delta)
+    return tuple(None if place is None else numbers[place] for place in (stop, best))
+
+
+@stop_early.wrong
+def takes_a_nan_for_the_lowest(losses, patience, min_delta):
+    """A NaN is taken for the lowest loss or the reference: the first one without a look (losses[0], best = 0, `best
+    is None`, min(), which keeps a NaN that comes first), or any (np.argmin). No later loss is ever less than NaN, and
+    the weights to keep are those of an epoch that was never measured. Begin with math.inf, and compare with `<`."""
     lowest, reference, best, waited = losses[0], losses[0], 0, 0
     for epoch, loss in enumerate(losses[1:], start=1):
         lowest, best = (loss, epoch) if loss < lowest else (lowest, best)
@@ -245,6 +287,31 @@ def begins_with_the_first_loss(losses, patience, min_delta):
         if waited == patience:
             return epoch, best
     return None, best
+
+
+@stop_early.form_of("takes_a_nan_for_the_lowest")
+def takes_the_first_loss_for_the_reference_only(losses, patience, min_delta):
+    stop, _ = takes_a_nan_for_the_lowest(losses, patience, min_delta)
+    return stop, _lowest(losses[: None if stop is None else stop + 1])
+
+
+@stop_early.form_of("takes_a_nan_for_the_lowest")
+def takes_epoch_0_where_all_are_nan(losses, patience, min_delta):
+    stop, best = stop_early.answer(losses, patience, min_delta)
+    return stop, best or 0
+
+
+@stop_early.form_of("takes_a_nan_for_the_lowest")
+def asks_min_for_the_lowest(losses, patience, min_delta):
+    stop, _ = stop_early.answer(losses, patience, min_delta)
+    return stop, losses.index(min(losses[: None if stop is None else stop + 1]))
+
+
+@stop_early.form_of("takes_a_nan_for_the_lowest")
+def asks_argmin_for_the_lowest(losses, patience, min_delta):
+    stop, _ = stop_early.answer(losses, patience, min_delta)
+    run = losses[: None if stop is None else stop + 1]
+    return stop, next((epoch for epoch, loss in enumerate(run) if math.isnan(loss)), _lowest(run))
 
 
 @stop_early.wrong
@@ -262,20 +329,22 @@ def takes_the_higher_for_better(losses, patience, min_delta):
 
 
 @stop_early.wrong
-def tells_the_last_epoch_where_nothing_stops(losses, patience, min_delta):
-    """Where patience never runs out, the last epoch (or the number of epochs) is given: a run that was cut off by its
-    plan looks like one that was ended by patience, and nobody asks whether it should have gone on. Give None."""
+def mixes_up_no_stop_and_an_epoch(losses, patience, min_delta):
+    """None says that nothing was stopped, and a number is an epoch, 0 too. With the last epoch, the number of epochs or
+    -1 in place of None, a run that was cut off by its plan looks like one that was ended by patience; with `stop or
+    None` one that was ended after epoch 0 looks like one that went on."""
     stop, best = stop_early.answer(losses, patience, min_delta)
     return len(losses) - 1 if stop is None else stop, best
 
 
-@stop_early.form_of("tells_the_last_epoch_where_nothing_stops")
-def tells_the_number_of_epochs_where_nothing_stops(losses, patience, min_delta):
-    stop, best = stop_early.answer(losses, patience, min_delta)
-    return len(losses) if stop is None else stop, best
-
-
-@stop_early.form_of("tells_the_last_epoch_where_nothing_stops")
-def tells_minus_one_where_nothing_stops(losses, patience, min_delta):
-    stop, best = stop_early.answer(losses, patience, min_delta)
-    return -1 if stop is None else stop, best
+for _told in (
+    lambda stop, losses: len(losses) if stop is None else stop,
+    lambda stop, losses: -1 if stop is None else stop,
+    lambda stop, losses: stop or None,
+):
+    stop_early.form_of("mixes_up_no_stop_and_an_epoch")(
+        lambda losses, patience, min_delta, told=_told: (
+            told((found := stop_early.answer(losses, patience, min_delta))[0], losses),
+            found[1],
+        )
+    )
