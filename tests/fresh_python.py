@@ -14,10 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 SERVER = """
-import atexit, json, os, sys, traceback, types
+import atexit, json, os, signal, sys, traceback, types
 import torch
 
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which then close this
+
 def run(request):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for stream, path in ((1, request["stdout"]), (2, request["stderr"])):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), stream)
@@ -29,7 +32,9 @@ def status_of(request):
     try:
         run(request)
     except SystemExit as left:
-        return left.code or 0
+        if isinstance(left.code, str):
+            print(left.code, file=sys.stderr)
+        return 1 if isinstance(left.code, str) else left.code or 0
     except BaseException:
         traceback.print_exc()
         return 1

@@ -36,6 +36,8 @@ def test_two_programs_run_at_a_time_and_either_may_be_waited_for_first(fresh_pyt
 def test_what_is_to_happen_at_its_end_happens_and_an_exit_at_once_ends_it(fresh_python):
     assert fresh_python.run("import atexit; atexit.register(print, 'bye')").stdout == "bye\n"
     assert fresh_python.run("import os; os._exit(9)").returncode == 9
+    told = fresh_python.run("import sys; sys.exit('no room')")
+    assert (told.returncode, told.stderr) == (1, "no room\n")
 
 
 def test_it_runs_where_the_test_runs_with_its_environment(fresh_python, tmp_path, monkeypatch):
