@@ -262,6 +262,15 @@ def _through_the_running_sum(model, optimizer, micro_batches):
     return total.item()
 
 
+def _divides_all_and_clears_at_the_end(model, optimizer, micro_batches):
+    loss = _sums(lambda b, n: 1.0, clear=False, every=lambda number, k: False)(model, optimizer, micro_batches)
+    for param in model.parameters():
+        param.grad *= _one_over_all(micro_batches, 0)
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss * _one_over_all(micro_batches, 0)
+
+
 def _joined_and_kept(model, optimizer, micro_batches):
     inputs, targets = (torch.cat(parts) for parts in zip(*micro_batches, strict=True))
     optimizer.zero_grad()
@@ -282,12 +291,25 @@ def _joined_and_kept(model, optimizer, micro_batches):
         (_sums(_one_over_all, give=lambda total, losses: losses[-1]), "returns_another_mean", "loss that is returned"),
         (_passes_over_empty_ones_only, "lets_a_mean_of_nothing_in", "expected 0.663701408, got nan"),
         (_through_the_running_sum, "goes_through_earlier_graphs_again", "once more, and adds their gradients again"),
+        (_divides_all_and_clears_at_the_end, "keeps_old_gradients", "behind the step is too late for this one"),
         (_joined_and_kept, "runs_the_whole_window_at_once", "4 examples at once; the largest micro-batch has 3"),
     ],
 )  # fmt: skip
 def test_windows_that_people_add_up_first_are_recognised(fn, mistake, words):
     status, found, text = judged("optimizer_step-1", fn)
     assert (status, found) == ("wrong", mistake) and words in text
+
+
+def _divides_the_lr_for_one_step(model, optimizer, micro_batches):
+    optimizer.param_groups[0]["lr"] = _one_over_all(micro_batches, 0)
+    loss = _sums(lambda b, n: 1.0)(model, optimizer, micro_batches)
+    optimizer.param_groups[0]["lr"] = 1.0
+    return loss * _one_over_all(micro_batches, 0)
+
+
+def _clips_to_1(model, optimizer, micro_batches):
+    optimizer.register_step_pre_hook(lambda *_: clip_grad_norm_(model.parameters(), 1.0) and None)
+    return _sums(_one_over_all)(model, optimizer, micro_batches)
 
 
 def _lets_the_lr_do_it(model, optimizer, micro_batches):
@@ -304,9 +326,23 @@ def _lets_the_lr_do_it(model, optimizer, micro_batches):
         (_lets_the_lr_do_it, "the step is 2 times as long as it should be"),
         (lambda m, o, b: [_by_update(m, o, [part]) for part in b if len(part[1])][-1], "optimizer.step() is called"),
         (_sums(lambda b, n: 1 / max(1, sum(int((t != -100).sum()) for _, t in b[: n + 1]))), "the weights afterwards"),
+        (_divides_the_lr_for_one_step, "the gradient at the step: at [0][0]: expected -0.25, got -1.0"),
+        (_clips_to_1, "the weights afterwards: at [0]: expected 1.33333337, got 0.7071"),
+        (lambda m, o, b: _by_update(m.eval(), o, b), "the mode of the model afterwards: evaluation"),
         (lambda m, o, b: -_by_update(m, o, b), "expected 0.693147182, got -0.693147182"),
     ],
-    ids=["no return", "two results", "without the last", "by the lr", "a step each", "a running count", "the sign"],
+    ids=[
+        "no return",
+        "two results",
+        "without the last",
+        "by the lr",
+        "a step each",
+        "a running count",
+        "by an lr that is put back",
+        "clipped",
+        "evaluates",
+        "the sign",
+    ],
 )
 def test_updates_that_are_nearly_right_are_told_what_differs(fn, words):
     status, _, text = judged("optimizer_step-1", fn)
@@ -471,6 +507,18 @@ def test_an_epoch_that_is_kept_and_given_again_is_told():
     assert "the windows: at [3][0]: expected '1.0', got '0.0'" in judged("optimizer_step-2", fn)[2]
 
 
+def test_iterators_of_later_epochs_that_are_made_at_the_start_are_told():
+    def fn(loader, accumulate, num_epochs):
+        step = 0
+        for batches in [iter(loader) for _ in range(num_epochs)]:  # a loader with workers starts them all now
+            while window := list(islice(batches, accumulate)):
+                yield step, window
+                step += 1
+
+    status, _, text = judged("optimizer_step-2", fn)
+    assert status == "wrong" and "epochs begun, by iter(loader), when each window comes: at [0]: expected 1" in text
+
+
 def test_a_first_micro_batch_that_every_epoch_is_believed_to_have_fails_at_an_empty_epoch():
     def fn(loader, accumulate, num_epochs):
         step = 0
@@ -577,6 +625,7 @@ def _steps(order, tell, *, moves=None):
             "unscale": lambda: scaler.unscale_(optimizer),
             "clip": lambda: seen.update(norm=clip_grad_norm_(model.parameters(), max_norm)),
             "step": lambda: seen.update(came=scaler.step(optimizer)),
+            "each": lambda: [clip_grad_norm_([param], max_norm) for param in model.parameters()],
             "bare": optimizer.step,
             "update": scaler.update,
             "schedule": scheduler.step,
@@ -595,6 +644,30 @@ def _steps(order, tell, *, moves=None):
 
 def _norm(norm, before, now, came):
     return not math.isfinite(norm)
+
+
+def _halves_the_scale_itself(loss, model, optimizer, scaler, scheduler, max_norm):
+    optimizer.zero_grad()
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    if not math.isfinite(clip_grad_norm_(model.parameters(), max_norm)):
+        scaler.update(scaler.get_scale() / 2)
+        return True
+    scaler.step(optimizer)
+    scaler.update()
+    scheduler.step()
+    return False
+
+
+def _looks_whether_a_weight_moved(loss, model, optimizer, scaler, scheduler, max_norm):
+    before = copy.deepcopy(model.state_dict())
+    _steps("zero backward unscale clip step update", _norm, moves=1)(
+        loss, model, optimizer, scaler, scheduler, max_norm
+    )
+    skipped = all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    if not skipped:
+        scheduler.step()
+    return skipped
 
 
 RIGHT = "zero backward unscale clip step update"
@@ -618,6 +691,13 @@ RIGHT = "zero backward unscale clip step update"
         (_steps("backward unscale clip step update", _norm), "keeps_old_gradients", "got -0.832"),
         (_steps("backward unscale clip zero step update", _norm), "clears_before_the_step", "no weight ever moves"),
         (_steps("zero backward unscale step update clip", _norm), "never_clips", "Between unscale_ and scaler.step"),
+        (_steps(RIGHT.replace("zero ", "") + " zero", _norm), "keeps_old_gradients", "behind the step is too late"),
+        (_steps("zero backward unscale clip update step", _norm), "unscales_twice", "and divides again"),
+        (_steps("zero plain clip bare", _norm), "steps_without_the_scaler", "the scale: expected 512.0, got 1024.0"),
+        (_steps(RIGHT, lambda n, before, now, c: now <= before), "takes_an_unchanged_scale_for_a_skip", "stays after"),
+        (_steps(RIGHT.replace("clip", "each"), lambda n, before, now, c: now < before), "never_clips", "for itself"),
+        (_halves_the_scale_itself, "keeps_a_bad_step_from_the_scaler", "after step 3, the scale: expected 256.0, got"),
+        (_looks_whether_a_weight_moved, "asks_the_loss_or_the_weights", "after step 3, what is returned: expected"),
     ],
 )  # fmt: skip
 def test_scaled_steps_that_people_write_first_are_recognised(fn, mistake, words):
@@ -632,12 +712,10 @@ def test_scaled_steps_that_people_write_first_are_recognised(fn, mistake, words)
         (_steps(RIGHT, lambda n, *a: "" if math.isfinite(n) else "overflow"), "wrong", "is returned: ''; it should"),
         (_steps("zero backward unscale clip schedule step update", _norm, moves=1), "wrong", "got -0.299999952"),
         (_steps("zero backward unscale clip step bare update", _norm), "wrong", "-0.599999905, got -1.19999981"),
-        (_steps("zero backward unscale clip update step", _norm), "wrong", "after step 1, the weights"),
         (_steps(RIGHT, lambda n, *a: bool(n.isnan())), "wrong", "what is returned: expected True, got False"),
-        (_steps("zero plain clip bare", _norm), "wrong", "the scale: expected 512.0, got 1024.0"),
         (_steps(RIGHT + " update", _norm), "raised", "No inf checks were recorded"),
     ],
-    ids=["no return", "text", "schedule first", "two steps", "update first", "NaN only", "no scaler", "two updates"],
+    ids=["no return", "text", "schedule first", "two steps", "NaN only", "two updates"],
 )  # fmt: skip
 def test_scaled_steps_that_are_nearly_right_are_told_what_differs(fn, status, words):
     found, _, text = judged("optimizer_step-3", fn)
@@ -736,6 +814,30 @@ def _in_a_copy(parameters, max_norm):
     return norm
 
 
+def _each_with_the_last_norm(check):
+    def fn(parameters, max_norm):
+        last = 0.0
+        gradients = [param.grad for param in parameters if param.grad is not None]
+        if check and not math.isfinite(_root(gradients)):
+            raise FloatingPointError
+        for gradient in gradients:
+            last = gradient.norm().item()
+            if last > max_norm:
+                gradient.mul_(max_norm / last)
+        return last
+
+    return fn
+
+
+def _by_the_norm_of_the_weights(parameters, max_norm):
+    held = list(parameters)
+    norm = _root([param.detach() for param in held])
+    for param in held:
+        if param.grad is not None and norm > max_norm:
+            param.grad.mul_(max_norm / norm)
+    return norm
+
+
 def _in_two_loops(parameters, max_norm):
     norm = _root([param.grad for param in parameters if param.grad is not None])
     for param in parameters:
@@ -749,12 +851,17 @@ def _in_two_loops(parameters, max_norm):
     [
         (_each_in_one_loop, "clips_each_parameter", "All gradients are one vector"),
         (_in_a_copy, "changes_a_copy", "Multiply in place"),
-        (_in_two_loops, "uses_the_parameters_up", "gone through: again, when nothing comes any more"),
+        (_in_two_loops, "uses_the_parameters_up", "the second time nothing comes: make a list"),
         (lambda ps, most: float(clip_grad_norm_(ps, most)), "lets_nan_through", "nothing is raised: nan is returned"),
         (_clips(lambda gradients: _root(gradients) ** 2), "forgets_the_root", "expected 5.0, got 25.0"),
         (_clips(factor=lambda norm, most: most / (norm + 1e-6)), "scales_small_gradients_up", "factor is at most 1"),
         (_clips(factor=lambda norm, most: min(1, most / norm)), "divides_by_a_norm_of_0", "division by zero"),
         (_clips(lambda gradients: sum(g.norm().item() for g in gradients)), "adds_the_norms", "expected 5.0, got 7.0"),
+        (_clips(lambda gradients: sum(g.norm().item() for g in gradients), refuse=None), "adds_the_norms", "got 7.0"),
+        (_each_with_the_last_norm(True), "clips_each_parameter", "returned: expected 5.0, got 4.0"),
+        (_each_with_the_last_norm(False), "clips_each_parameter", "returned: expected 5.0, got 4.0"),
+        (_by_the_norm_of_the_weights, "clips_the_weights", "expected 5.0, got 1.414"),
+        (_clips(factor=lambda norm, most: 1 / norm if norm > most else 1.0), "divides_by_the_norm_alone", "norm 1."),
         (_clips(lambda gradients: math.sqrt(sum(float(g.square().sum()) for g in gradients if g.isfinite().all()))),
          None, "nothing is raised: 12.36"),
         (lambda ps, most: sum(float(p.grad.norm()) ** 2 for p in ps) ** 0.5, None, "the gradients afterwards"),
@@ -886,6 +993,25 @@ def _counted_at_the_model(ema, model, decay, skipped):
     _by_mul_and_add(ema, model, decay, skipped)
 
 
+def _takes_what_is_new(ema, model, decay, skipped, *, fills=True, is_float=torch.is_floating_point, copy=torch.clone):
+    """New tensors; the decisions that readers take otherwise are arguments."""
+    now = model.state_dict()
+    if not ema:
+        ema.update(num_updates=0, average={name: value.clone() for name, value in now.items()})
+        if fills:
+            return
+    if not skipped:
+        d = _decay(decay, ema["num_updates"])
+        for name, value in now.items():
+            averaged = is_float(value) if name != "num_batches" else value.is_floating_point()
+            ema["average"][name] = d * ema["average"][name] + (1 - d) * value if averaged else copy(value)
+        ema["num_updates"] += 1
+
+
+def _new(**how):
+    return lambda ema, model, decay, skipped: _takes_what_is_new(ema, model, decay, skipped, **how)
+
+
 def _counts_a_skip(ema, model, decay, skipped):
     _by_mul_and_add(ema, model, decay, skipped)
     ema["num_updates"] += skipped
@@ -901,11 +1027,16 @@ def _parameters(model):
         (_takes(lambda a, v, d: a.mul_(d).add_(v, alpha=1 - d)), "averages_whole_numbers", "result type Float can't"),
         (_takes(lambda a, v, d: a.lerp_(v, 1 - d)), "averages_whole_numbers", "not implemented for 'Long'"),
         (_takes(lambda a, v, d: a.lerp_(v, d) if a.is_floating_point() else a.copy_(v)), "swaps_the_decay", "1 - d"),
-        (_takes(_mul_add, start=lambda model: model.state_dict()), "shares_the_weights", "the model's own; it"),
+        (_takes(_mul_add, start=lambda model: model.state_dict()), "shares_the_weights",
+         "weight is the model's own tensor"),
         (_takes(_mul_add, start=_parameters, of=_parameters), "leaves_the_buffers_out", "the average of running_mean"),
         (_takes(_mul_add, n=1), "counts_before_it_averages", "num_updates: expected 0, got 1"),
         (_in_a_dict_of_its_own, "fills_a_dict_of_its_own", "was `ema` itself filled"),
         (_counted_at_the_model, "keeps_the_counter_elsewhere", "loaded beside another run: an error, AttributeError"),
+        (_new(fills=False), "counts_before_it_averages", "averages too, where it is to fill `ema` only"),
+        (_new(is_float=lambda value: True), "averages_whole_numbers", "the average of num_examples: 0.89"),
+        (_new(is_float=lambda value: value.dtype == torch.float32), "copies_the_buffers", "expected 1.9, got 2.0"),
+        (_new(copy=lambda value: value), "shares_the_weights", "num_batches is the model's own tensor"),
         (_counts_a_skip, "counts_skipped_steps", "after step 1, num_updates: expected 0, got 1"),
     ],
 )  # fmt: skip
@@ -930,6 +1061,7 @@ def _weighs(decay_of):
     "fn, words",
     [
         (_weighs(lambda decay, n: min(decay, n / (n + 1))), "after step 1, the average of weight"),
+        (lambda e, m, d, s: _by_mul_and_add(e, m.eval(), d, s), "the model: in evaluation mode, and was in training"),
         (_weighs(lambda decay, n: decay * (1 + n) / (10 + n)), "expected 0.899999976, got 0.910000"),
         (_weighs(lambda decay, n: 1 - decay), "the average of weight: at [0]: expected"),
         (lambda e, m, d, s: e.update(num_updates=0, average=list(m.state_dict().values())), "not of the kind"),
@@ -937,7 +1069,7 @@ def _weighs(decay_of):
         (lambda e, m, d, s: e.update(num_updates=0, average=copy.deepcopy(m.state_dict())), "after step 1"),
         (lambda e, m, d, s: e.update(average=copy.deepcopy(m.state_dict())), "before training, num_updates: missing"),
     ],
-    ids=["a mean", "the product", "1 - decay", "a list", "a model", "the present weights", "no counter"],
+    ids=["a mean", "evaluates", "the product", "1 - decay", "a list", "a model", "the present weights", "no counter"],
 )
 def test_averages_that_are_nearly_right_are_told_what_differs(fn, words):
     status, _, text = judged("optimizer_step-5", fn)
@@ -1053,6 +1185,19 @@ def _momentum_of_0(model, num_frozen, lr, factor):
 def test_groups_that_people_make_first_are_recognised(fn, mistake, words):
     status, found, text = judged("optimizer_step-6", fn)
     assert (status, found) == ("wrong", mistake) and words in text
+
+
+@pytest.mark.parametrize("first", ["groups", "children", "the frozen"])
+def test_lrs_that_are_counted_from_the_input_are_recognised(first):
+    def fn(model, num_frozen, lr, factor):
+        groups = _with_a_running_lr(model, num_frozen, lr, factor)
+        held = [{id(p) for p in child.parameters()} for child in model]
+        for number, group in enumerate(groups):
+            place = next(n for n, ids in enumerate(held) if id(group["params"][0]) in ids)
+            group["lr"] = lr * factor ** {"groups": number, "children": place, "the frozen": place - num_frozen}[first]
+        return groups
+
+    assert judged("optimizer_step-6", fn)[:2] == ("wrong", "reverses_the_lrs")
 
 
 def _drops_the_statistics(model, num_frozen, groups):

@@ -121,7 +121,7 @@ def _grouped(
     first     : added to num_frozen
     evaluates : which children go into evaluation mode, "frozen", "none", "all" or "norms" (of the frozen ones)
     takes     : "trainable", "all", or "thawed": those of the children that are not frozen, made trainable
-    counts    : what the depth of an lr counts, "groups" or "children"
+    counts    : what the depth of an lr counts, "groups", "children" or "thawed" (those that are not frozen)
     only      : the children that get groups; "rest" for those that are not frozen
     """
     children = list(model)
@@ -132,7 +132,8 @@ def _grouped(
     for child in {"frozen": frozen, "all": [model]}.get(evaluates, []):
         child.eval()
     groups, placed = [], set()
-    for place, child in list(enumerate(children))[only]:
+    numbered = children[num_frozen:] if counts == "thawed" else children
+    for child in children[only]:
         params = list(child.parameters())
         if takes == "thawed" and child not in frozen:
             child.requires_grad_(True)
@@ -141,10 +142,11 @@ def _grouped(
         params = [p for p in params if not once or id(p) not in placed]
         placed.update(map(id, params))
         if params or empty:
-            groups.append({"params": params, "place": place})
-    most = (len(children) if counts == "children" else len(groups)) - 1
+            groups.append({"params": params, "place": numbered.index(child) if child in numbered else 0})
+    most = (len(groups) if counts == "groups" else len(numbered)) - 1
     for number, group in enumerate(groups):
-        depth = most - (group.pop("place") if counts == "children" else number)
+        place = group.pop("place")
+        depth = most - (number if counts == "groups" else place)
         group["lr"] = {
             "geometric": lr * factor**depth, "reversed": lr * factor ** (most - depth), "one": lr,
             "linear": lr * (1 - (1 - factor) * depth), "shifted": lr * factor ** (depth + 1),
@@ -202,6 +204,7 @@ def reverses_the_lrs(model, num_frozen, lr, factor):
 
 
 _declare("reverses_the_lrs", {"lrs": "inverse"})
+_declare("reverses_the_lrs", *({"lrs": "reversed", "counts": counts} for counts in ("children", "thawed")))
 
 
 @fine_tuning_groups.wrong
@@ -232,6 +235,9 @@ def counts_children_without_parameters(model, num_frozen, lr, factor):
     """The depth counts all children: a ReLU between two layers lowers the lr of everything before it by one more
     factor, and with many of them the first layers hardly move. Count groups."""
     return _grouped(model, num_frozen, lr, factor, counts="children")
+
+
+_declare("counts_children_without_parameters", {"counts": "thawed"})
 
 
 @fine_tuning_groups.wrong

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from course_utils.exercises.declare import exercise
 from course_utils.exercises.optimizer_step_average_facts import arranged, gather, sound_run
+from course_utils.exercises.optimizer_step_average_forms import WithGraph, averaged, warm
 from course_utils.exercises.optimizer_step_facts import close_facts_differ
 
 # each step: weight, running mean, number of batches, skipped
@@ -86,60 +85,16 @@ def update_average(ema: dict, model, decay: float, skipped: bool) -> None:
         ema["num_updates"] = n + 1
 
 
-def _warm(decay: float, n: int) -> float:
-    return min(decay, (1 + n) / (10 + n))
-
-
-def _averaged(
-    ema,
-    model,
-    decay,
-    skipped,
-    *,
-    start=torch.clone,
-    tensors="all",
-    decay_of=_warm,
-    swaps=False,
-    begins=0,
-    adds=1,
-    ints="copied",
-    buffers="averaged",
-    heeds_skips=True,
-) -> None:
-    """The answer with its decisions as arguments.
-
-    start    : what the first average is made of a present value
-    tensors  : "all" or "parameters"
-    decay_of : (decay, updates before) -> decay
-    ints     : "copied", "kept" or "averaged"; buffers : "averaged", "copied" or "kept"
-    """
-    parameters = {name for name, _ in model.named_parameters()}
-    now = {name: t for name, t in model.state_dict().items() if tensors == "all" or name in parameters}
-    if not ema:
-        ema.update(num_updates=begins, average={name: start(tensor) for name, tensor in now.items()})
-        return
-    if skipped and heeds_skips:
-        return
-    share = decay_of(decay, ema["num_updates"])
-    share = 1 - share if swaps else share
-    for name, average in ema["average"].items():
-        how = ints if not average.is_floating_point() else "averaged" if name in parameters else buffers
-        if how == "copied":
-            ema["average"][name] = now[name].clone()
-        elif how == "averaged":
-            ema["average"][name] = share * average + (1 - share) * now[name]
-    ema["num_updates"] += adds
-
-
 def _declare(name: str, *forms: dict) -> None:
     for how in forms:
-        update_average.form_of(name)(lambda *given, how=how: _averaged(*given, **how))
+        update_average.form_of(name)(lambda *given, how=how: averaged(*given, **how))
 
 
 @update_average.wrong
 def shares_the_weights(ema, model, decay, skipped):
     """The average holds the model's own tensors, as state_dict() hands them out: the optimizer moves both, the two are
-    always equal, and an evaluation "with the average" is one of the present weights. Clone them at the start."""
+    always equal, and an evaluation "with the average" is one of the present weights. Clone them at the start, and
+    whole numbers at each step."""
     now = model.state_dict()
     if not ema:
         ema.update(num_updates=0, average=dict(now))
@@ -149,21 +104,28 @@ def shares_the_weights(ema, model, decay, skipped):
 
 @update_average.form_of("shares_the_weights")
 def shares_the_weights_detached(ema, model, decay, skipped):
-    _averaged(ema, model, decay, skipped, start=torch.Tensor.detach)
+    averaged(ema, model, decay, skipped, start=torch.Tensor.detach)
+
+
+_declare("shares_the_weights", {"ints": "shared"})
 
 
 @update_average.wrong
 def swaps_the_decay(ema, model, decay, skipped):
     """The two shares are exchanged: d is what the average *keeps*. With a decay of 0.999 the average would follow the
     present weights, a thousandth behind, and smooth nothing. (lerp_ takes the share of the new value, 1 - d.)"""
-    _averaged(ema, model, decay, skipped, swaps=True)
+    averaged(ema, model, decay, skipped, swaps=True)
 
 
 @update_average.wrong
 def averages_whole_numbers(ema, model, decay, skipped):
     """A tensor of whole numbers is averaged like a weight. In place that is an error (a float cannot be put into it);
-    otherwise it becomes a float, or is rounded down and stays behind. Such counters are copied."""
-    _averaged(ema, model, decay, skipped, ints="averaged")
+    otherwise it becomes a float, or is rounded down and stays behind. Such counters are copied: ask the tensor,
+    is_floating_point(), and not its name."""
+    averaged(ema, model, decay, skipped, ints="averaged")
+
+
+_declare("averages_whole_numbers", {"is_float": lambda name, tensor: "num_batches" not in name})
 
 
 def _in_place(ema, model, decay, skipped, take) -> None:
@@ -171,7 +133,7 @@ def _in_place(ema, model, decay, skipped, take) -> None:
     if not ema or skipped:
         return update_average.answer(ema, model, decay, skipped)
     for name, tensor in model.state_dict().items():
-        take(ema["average"][name], tensor, _warm(decay, ema["num_updates"]))
+        take(ema["average"][name], tensor, warm(decay, ema["num_updates"]))
     ema["num_updates"] += 1
     return None
 
@@ -190,7 +152,7 @@ def averages_whole_numbers_by_lerp(ema, model, decay, skipped):
 def keeps_whole_numbers(ema, model, decay, skipped):
     """Tensors of whole numbers stay as they were at the start: the average has running statistics of now and a count of
     the beginning, which with momentum=None is what BatchNorm divides by. Copy them."""
-    _averaged(ema, model, decay, skipped, ints="kept")
+    averaged(ema, model, decay, skipped, ints="kept")
 
 
 @update_average.wrong
@@ -198,7 +160,7 @@ def leaves_the_buffers_out(ema, model, decay, skipped):
     """Only parameters are averaged: BatchNorm's running mean and variance are missing, or stay as they were at the
     start. Averaged weights are then evaluated with the statistics of an untrained model. Take what state_dict()
     holds."""
-    _averaged(ema, model, decay, skipped, tensors="parameters")
+    averaged(ema, model, decay, skipped, tensors="parameters")
 
 
 _declare("leaves_the_buffers_out", {"buffers": "kept"}, {"buffers": "kept", "ints": "kept"})
@@ -207,15 +169,18 @@ _declare("leaves_the_buffers_out", {"buffers": "kept"}, {"buffers": "kept", "int
 @update_average.wrong
 def copies_the_buffers(ema, model, decay, skipped):
     """The running statistics are copied, not averaged: they are those of the present weights, not of the averaged ones.
-    It is a choice that people make; this task asks for the average of every tensor of floats."""
-    _averaged(ema, model, decay, skipped, buffers="copied")
+    It is a choice that people make; this task asks for the average of every tensor of floats, of whatever dtype."""
+    averaged(ema, model, decay, skipped, buffers="copied")
+
+
+_declare("copies_the_buffers", {"is_float": lambda name, tensor: tensor.dtype == torch.float32})
 
 
 @update_average.wrong
 def counts_skipped_steps(ema, model, decay, skipped):
-    """A skipped step is taken in like any other: the old weights are averaged once more and the counter moves. A run
-    that begins with ten overflows has left its warm-up before the first weight moved."""
-    _averaged(ema, model, decay, skipped, heeds_skips=False)
+    """A skipped step is taken in like any other, or at least counted: a run that begins with ten overflows has left its
+    warm-up before the first weight moved. The call then changes nothing."""
+    averaged(ema, model, decay, skipped, heeds_skips=False)
 
 
 @update_average.form_of("counts_skipped_steps")
@@ -228,59 +193,63 @@ def counts_skipped_steps_and_averages_others(ema, model, decay, skipped):
 def never_counts(ema, model, decay, skipped):
     """num_updates stays 0, so every update uses the first decay, 1/10: the "average" is the present weights with a
     tenth of the last ones, and `decay` is never reached."""
-    _averaged(ema, model, decay, skipped, adds=0)
+    averaged(ema, model, decay, skipped, adds=0)
 
 
 @update_average.wrong
 def counts_before_it_averages(ema, model, decay, skipped):
     """The counter moves before the decay is taken: the first update uses 2/11, not 1/10. n are the updates *before*
-    this one. (Or the counter begins at 1.)"""
-    _averaged(ema, model, decay, skipped, decay_of=lambda decay, n: _warm(decay, n + 1))
+    this one. (Or the counter begins at 1, or the call before training averages too, where it is to fill `ema` only: a
+    `return` is missing.)"""
+    averaged(ema, model, decay, skipped, decay_of=lambda decay, n: warm(decay, n + 1))
 
 
 @update_average.form_of("counts_before_it_averages")
 def begins_to_count_at_1(ema, model, decay, skipped):
-    _averaged(ema, model, decay, skipped, begins=1)
+    averaged(ema, model, decay, skipped, begins=1)
+
+
+_declare("counts_before_it_averages", {"fills_only": False})
 
 
 @update_average.wrong
 def has_no_warm_up(ema, model, decay, skipped):
     """`decay` is used from the first update on: the untrained start keeps a share of decay ** n, after 1,000 updates
     with 0.999 still 37 %. The smaller one of the two decays is asked for."""
-    _averaged(ema, model, decay, skipped, decay_of=lambda decay, n: decay)
+    averaged(ema, model, decay, skipped, decay_of=lambda decay, n: decay)
 
 
 @update_average.wrong
 def takes_the_larger_decay(ema, model, decay, skipped):
     """max in place of min: the first updates use `decay`, so that the untrained start stays for long, and later ones
     more than it, up to 1: the average comes to a stop. The smaller one is asked for."""
-    _averaged(ema, model, decay, skipped, decay_of=lambda decay, n: max(decay, (1 + n) / (10 + n)))
+    averaged(ema, model, decay, skipped, decay_of=lambda decay, n: max(decay, (1 + n) / (10 + n)))
 
 
 @update_average.form_of("takes_the_larger_decay")
 def warms_up_without_an_end(ema, model, decay, skipped):
-    _averaged(ema, model, decay, skipped, decay_of=lambda decay, n: (1 + n) / (10 + n))
+    averaged(ema, model, decay, skipped, decay_of=lambda decay, n: (1 + n) / (10 + n))
 
 
 @update_average.wrong
 def begins_with_zeros(ema, model, decay, skipped):
     """The average begins with zeros, as Adam's moments do: until it has seen many updates it is too small, and a model
     with such weights computes something else. (Adam divides by a correction.) Begin with a copy."""
-    _averaged(ema, model, decay, skipped, start=torch.zeros_like)
+    averaged(ema, model, decay, skipped, start=torch.zeros_like)
 
 
 @update_average.wrong
 def keeps_the_graph(ema, model, decay, skipped):
     """The averages are computed with a graph: each one holds the one before it, so memory grows with every step, and
     they cannot be saved as plain weights. Read the values by state_dict(), detach(), or under torch.no_grad()."""
-    _averaged(ema, _WithGraph(model), decay, skipped)
+    averaged(ema, WithGraph(model), decay, skipped)
 
 
 @update_average.wrong
 def changes_the_model(ema, model, decay, skipped):
     """The average is written into the model (or computed in its tensors): training goes on from the average, and each
     step of the optimizer is undone by the share d, with 0.999 nearly all of it. The model is only read."""
-    _averaged(ema, model, decay, skipped)
+    averaged(ema, model, decay, skipped)
     model.load_state_dict(ema["average"])
 
 
@@ -289,7 +258,7 @@ def changes_the_model(ema, model, decay, skipped):
 def computes_in_the_models_tensors(ema, model, decay, skipped):
     if not ema or skipped:
         return update_average.answer(ema, model, decay, skipped)
-    share = _warm(decay, ema["num_updates"])
+    share = warm(decay, ema["num_updates"])
     for name, tensor in model.state_dict().items():
         if tensor.is_floating_point():
             ema["average"][name] = tensor.mul_(1 - share).add_(ema["average"][name], alpha=share).clone()
@@ -318,7 +287,7 @@ def keeps_the_counter_elsewhere(ema, model, decay, skipped):
         update_average.answer(ema, model, decay, skipped)
         _OUTSIDE["n"] = 0
     elif not skipped:
-        _averaged(ema, model, decay, skipped, decay_of=lambda decay, n: _warm(decay, number))
+        averaged(ema, model, decay, skipped, decay_of=lambda decay, n: warm(decay, number))
         _OUTSIDE["n"] = number + 1
 
 
@@ -328,16 +297,5 @@ def keeps_the_counter_with_the_model(ema, model, decay, skipped):
         model.num_seen = 0
         update_average.answer(ema, model, decay, skipped)
     elif not skipped:
-        _averaged(ema, model, decay, skipped, decay_of=lambda decay, n: _warm(decay, model.num_seen))
+        averaged(ema, model, decay, skipped, decay_of=lambda decay, n: warm(decay, model.num_seen))
         model.num_seen += 1
-
-
-class _WithGraph:
-    """A model whose state holds the parameters themselves."""
-
-    def __init__(self, model) -> None:
-        self.named_parameters = model.named_parameters
-        self.state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.state

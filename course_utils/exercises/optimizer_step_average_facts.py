@@ -13,7 +13,7 @@ from course_utils.exercises.facts import Said
 from course_utils.exercises.optimizer_step_facts import is_at_fault, up_to_the_first_fault
 from course_utils.exercises.wording import words_of_error
 
-_NAMES = ("weight", "running_mean", "num_batches")
+_NAMES = ("weight", "running_mean", "num_batches", "mean_of_all", "num_examples")
 _RESUMED = "the same after a stop: `ema` saved, and loaded beside another run"
 _SAME = "the same averages"
 
@@ -23,13 +23,18 @@ Row = tuple[float, float, int, bool]  # of each step: weight, running mean, numb
 
 
 class Model(nn.Module):
-    """A weight of two numbers, a running mean and a count, as BatchNorm has them, and a script for them."""
+    """A weight of two numbers, a running mean and a count, as BatchNorm has them, and a script for them.
+
+    mean_of_all, num_examples : the same numbers once more, in float64 and under another name
+    """
 
     def __init__(self, run: list[Row]) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(2))
         self.register_buffer("running_mean", torch.zeros(1))
         self.register_buffer("num_batches", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("mean_of_all", torch.zeros(1, dtype=torch.float64))
+        self.register_buffer("num_examples", torch.zeros((), dtype=torch.int64))
         self.run = run
         self.goes_to(0)
 
@@ -40,6 +45,8 @@ class Model(nn.Module):
         self.weight.fill_(weight)
         self.running_mean.fill_(mean)
         self.num_batches.fill_(number)
+        self.mean_of_all.fill_(mean)
+        self.num_examples.fill_(number)
         return skipped
 
 
@@ -51,7 +58,7 @@ def sound_run(states: list[tuple[int, float, float, int]]) -> dict:
     """The facts of a sound answer from (num_updates, weight, mean, count) after each call."""
     facts: dict = {}
     for call, (number, weight, mean, count) in enumerate(states):
-        facts |= _state(call, number, dict(zip(_NAMES, ([weight] * 2, [mean], count), strict=True)))
+        facts |= _state(call, number, dict(zip(_NAMES, ([weight] * 2, [mean], count, [mean], count), strict=True)))
     return facts | {_RESUMED: _SAME}
 
 
@@ -100,14 +107,17 @@ def gather(fn: Callable, result: Any, ema: dict, model: Model, decay: float, ski
 def _seen(call: int, ema: dict, model: Model) -> dict:
     average = ema.get("average", {})
     values = {name: value.detach().tolist() for name, value in average.items()}
-    floats = [n for n, v in average.items() if n == "num_batches" and v.is_floating_point()]
+    floats = [n for n, v in average.items() if n in ("num_batches", "num_examples") and v.is_floating_point()]
     values |= {name: Said("a float", f"{values[name]}, a tensor of floats, of whole numbers before") for name in floats}
     weight, mean, number, _ = model.run[call]
     kept = (model.weight.tolist(), model.running_mean.item(), model.num_batches.item()) == ([weight] * 2, mean, number)
+    kept &= (model.mean_of_all.item(), model.num_examples.item()) == (mean, number)
     own = {value.data_ptr() for value in model.state_dict().values()}
-    memory = Said("shared", "the model's own") if own & {v.data_ptr() for v in average.values()} else "their own"
+    shared = [name for name, value in average.items() if value.data_ptr() in own]
+    memory = Said("shared", f"{shared[0]} is the model's own tensor") if shared else "their own"
     graph = "none" if not any(v.requires_grad for v in average.values()) else "is kept"
     words = "as it was" if kept else Said("changed", f"changed: its weight is {model.weight.tolist()}")
+    words = words if model.training else Said("evaluates", "in evaluation mode, and was in training mode")
     return {**_state(call, ema.get("num_updates", _MISSING), values), **_quiet(call, memory, words, graph)}
 
 

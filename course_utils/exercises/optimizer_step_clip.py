@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from typing import Any
 
-import torch
 from torch.nn.utils import clip_grad_norm_
 
 from course_utils.exercises.declare import exercise
 from course_utils.exercises.optimizer_step_clip_facts import Parameters, gather, sound_clipping
+from course_utils.exercises.optimizer_step_clip_forms import (
+    at_most_one,
+    clip,
+    clip_in_one_loop,
+    norms_of,
+    root_of_squares,
+)
 from course_utils.exercises.optimizer_step_facts import close_facts_differ
 
 _CASES = [
@@ -80,44 +84,9 @@ def clip_to_norm(parameters, max_norm: float) -> float:
     return norm
 
 
-def _clip(parameters, max_norm, *, norm_of=None, factor=None, checks="first", reads_twice=False, given="norm") -> Any:
-    """The answer with its decisions as arguments.
-
-    norm_of : gradients -> norm; factor : (norm, max_norm) -> what all are multiplied by
-    checks  : for a norm that is not finite, "first", "late" (behind the clipping) or "never"
-    given   : what is returned, "norm", "after" or "none"
-    """
-    if reads_twice:
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        later = [p.grad for p in parameters if p.grad is not None]
-    else:
-        later = gradients = [p.grad for p in parameters if p.grad is not None]
-    norm = (norm_of or _root_of_squares)(gradients)
-    if checks == "first" and not math.isfinite(norm):
-        raise FloatingPointError(f"the norm is {norm}")
-    share = functools.partial(factor or _at_most_one, norm, max_norm)
-    for gradient in later:
-        gradient.mul_(share())
-    if checks == "late" and not math.isfinite(norm):
-        raise FloatingPointError(f"the norm is {norm}")
-    return norm if given == "norm" else _root_of_squares(gradients)
-
-
-def _root_of_squares(gradients: list[torch.Tensor]) -> float:
-    return math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients))
-
-
-def _at_most_one(norm: float, max_norm: float) -> float:
-    return max_norm / norm if norm > max_norm else 1.0
-
-
-def _norms(gradients: list[torch.Tensor]) -> list[float]:
-    return [float(gradient.norm()) for gradient in gradients] or [0.0]
-
-
 def _declare(name: str, *forms: dict) -> None:
     for how in forms:
-        clip_to_norm.form_of(name)(lambda parameters, max_norm, how=how: _clip(parameters, max_norm, **how))
+        clip_to_norm.form_of(name)(lambda parameters, max_norm, how=how: clip(parameters, max_norm, **how))
 
 
 @clip_to_norm.wrong
@@ -126,44 +95,52 @@ def clips_each_parameter(parameters, max_norm):
     equally long, so the direction of the step is another one, and a model of 100 parameters still moves by up to 10
     times max_norm. All gradients are one vector with one norm."""
     held = list(parameters)
-    norm = _root_of_squares([p.grad for p in held if p.grad is not None])
+    norm = root_of_squares([p.grad for p in held if p.grad is not None])
     if not math.isfinite(norm):
         raise FloatingPointError
     for param in held:
-        _clip([param], max_norm)
+        clip([param], max_norm)
     return norm
 
 
 @clip_to_norm.form_of("clips_each_parameter")
 def clips_each_parameter_and_checks_nothing(parameters, max_norm):
     held = list(parameters)
-    norm = _root_of_squares([p.grad for p in held if p.grad is not None])
+    norm = root_of_squares([p.grad for p in held if p.grad is not None])
     for param in held:
-        _clip([param], max_norm, checks="never")
+        clip([param], max_norm, checks="never")
     return norm
 
 
-def _in_one_loop(parameters, max_norm, checks: bool) -> float:
-    squares = 0.0
-    for param in parameters:
-        if param.grad is not None:
-            norm = _root_of_squares([param.grad])
-            if checks and not math.isfinite(norm):
-                raise FloatingPointError
-            squares += norm**2
-            param.grad.mul_(_at_most_one(norm, max_norm))
-    return math.sqrt(squares)
-
-
 for _checks in (True, False):
-    clip_to_norm.form_of("clips_each_parameter")(lambda ps, most, checks=_checks: _in_one_loop(ps, most, checks))
+    clip_to_norm.form_of("clips_each_parameter")(lambda ps, most, checks=_checks: clip_in_one_loop(ps, most, checks))
+
+
+for _checks in ("all", "first", "never"):
+
+    @clip_to_norm.form_of("clips_each_parameter")
+    def clips_each_parameter_and_returns_the_last_norm(parameters, max_norm, checks=_checks):
+        held = [p for p in parameters if p.grad is not None]
+        if checks == "all":
+            clip(held, max_norm, factor=lambda norm, most: 1.0)
+        return [0.0, *(clip([param], max_norm, checks=checks) for param in held)][-1]
+
+
+@clip_to_norm.wrong
+def divides_by_the_norm_alone(parameters, max_norm):
+    """Every gradient is divided by the norm and max_norm is not used for it: whatever is asked for, what comes out has
+    the norm 1. The factor is max_norm / norm."""
+    return clip(parameters, max_norm, factor=lambda norm, most: 1 / norm if norm > most else 1.0)
+
+
+_declare("divides_by_the_norm_alone", {"factor": lambda norm, most: 1 / norm if norm else 1.0})
 
 
 @clip_to_norm.wrong
 def scales_small_gradients_up(parameters, max_norm):
     """Gradients are multiplied also where the norm is below max_norm: near the end of a run, where they are small, the
     steps do not become shorter. max_norm is an upper bound: the factor is at most 1."""
-    return _clip(parameters, max_norm, factor=lambda norm, most: most / (norm + 1e-6))
+    return clip(parameters, max_norm, factor=lambda norm, most: most / (norm + 1e-6))
 
 
 _declare(
@@ -178,12 +155,12 @@ _declare(
 def divides_by_a_norm_of_0(parameters, max_norm):
     """max_norm / norm is computed before the two are compared: where all gradients are 0 it divides by 0, an error in
     Python and, with tensors, inf, of which 0 * inf makes NaN. Compare first, or add a small number: norm + 1e-6."""
-    return _clip(parameters, max_norm, factor=lambda norm, most: min(1.0, most / norm))
+    return clip(parameters, max_norm, factor=lambda norm, most: min(1.0, most / norm))
 
 
 @clip_to_norm.form_of("divides_by_a_norm_of_0")
 def divides_a_tensor_by_a_norm_of_0(parameters, max_norm):
-    return _clip(parameters, max_norm, factor=lambda norm, most: most / norm if norm else math.nan)
+    return clip(parameters, max_norm, factor=lambda norm, most: most / norm if norm else math.nan)
 
 
 @clip_to_norm.wrong
@@ -191,7 +168,7 @@ def lets_nan_through(parameters, max_norm):
     """A norm that is NaN is not above max_norm and not below it: nothing is clipped, nothing is said, and the step puts
     NaN into the weights. An inf makes the factor 0: the others become 0, and inf * 0 is NaN. Ask math.isfinite first.
     (clip_grad_norm_ does so only with error_if_nonfinite=True.)"""
-    return _clip(parameters, max_norm, checks="never")
+    return clip(parameters, max_norm, checks="never")
 
 
 _declare(
@@ -211,21 +188,21 @@ def sees_nan_and_passes_inf(parameters, max_norm):
     held = list(parameters)
     if any(p.grad is not None and p.grad.isnan().any() for p in held):
         raise FloatingPointError
-    return _clip(held, max_norm, checks="never")
+    return clip(held, max_norm, checks="never")
 
 
 @clip_to_norm.form_of("lets_nan_through")
 def returns_where_the_norm_is_not_finite(parameters, max_norm):
     held = list(parameters)
-    norm = _root_of_squares([p.grad for p in held if p.grad is not None])
-    return _clip(held, max_norm) if math.isfinite(norm) else norm
+    norm = root_of_squares([p.grad for p in held if p.grad is not None])
+    return clip(held, max_norm) if math.isfinite(norm) else norm
 
 
 @clip_to_norm.wrong
 def raises_too_late(parameters, max_norm):
     """The error comes after the gradients were multiplied: whoever catches it, to look for the layer that began it,
     finds NaN or 0 everywhere. Ask before anything is touched."""
-    return _clip(parameters, max_norm, checks="late")
+    return clip(parameters, max_norm, checks="late")
 
 
 _declare("raises_too_late", {"checks": "late", "factor": lambda norm, most: min(1.0, most / (norm + 1e-6))})
@@ -239,36 +216,40 @@ def passes_over_what_is_not_finite(parameters, max_norm):
     for param in held:
         if param.grad is not None:
             param.grad.nan_to_num_(0.0, 0.0, 0.0)
-    return _clip(held, max_norm)
+    return clip(held, max_norm)
 
 
 @clip_to_norm.form_of("passes_over_what_is_not_finite")
 def passes_over_gradients_that_are_not_finite(parameters, max_norm):
-    return _clip([p for p in parameters if p.grad is not None and p.grad.isfinite().all()], max_norm)
+    return clip([p for p in parameters if p.grad is not None and p.grad.isfinite().all()], max_norm)
 
 
 @clip_to_norm.wrong
 def returns_the_norm_afterwards(parameters, max_norm):
     """What is returned is the norm behind the clipping: it is never above max_norm, so the curve that is to show a run
     that becomes unstable stays flat. Return the norm that was there before."""
-    return _clip(parameters, max_norm, given="after")
+    return clip(parameters, max_norm, given="after")
 
 
 @clip_to_norm.wrong
 def adds_the_norms(parameters, max_norm):
     """The norms of the parameters are added up. The length of 3 and 4 together is 5, not 7: more is clipped than asked
     for, and the more the finer a model is cut into parameters. Add the squares, then take the root."""
-    return _clip(parameters, max_norm, norm_of=lambda gradients: sum(_norms(gradients)))
+    return clip(parameters, max_norm, norm_of=lambda gradients: sum(norms_of(gradients)))
 
 
-_declare("adds_the_norms", {"norm_of": lambda gradients: sum(float(g.abs().sum()) for g in gradients)})
+_declare(
+    "adds_the_norms",
+    {"norm_of": lambda gradients: sum(norms_of(gradients)), "checks": "never"},
+    {"norm_of": lambda gradients: sum(float(g.abs().sum()) for g in gradients)},
+)
 
 
 @clip_to_norm.wrong
 def takes_the_largest(parameters, max_norm):
     """The largest of the norms (or of the numbers) is taken for the norm of all: it is too small, so the step is longer
     than max_norm allows, up to the root of the number of parameters."""
-    return _clip(parameters, max_norm, norm_of=lambda gradients: max(_norms(gradients)))
+    return clip(parameters, max_norm, norm_of=lambda gradients: max(norms_of(gradients)))
 
 
 _declare(
@@ -280,7 +261,7 @@ _declare(
 def forgets_the_root(parameters, max_norm):
     """The sum of the squares is taken for the norm, 25 in place of 5: with large gradients it clips far too much, with
     small ones not at all. The norm is the root of it."""
-    return _clip(parameters, max_norm, norm_of=lambda gradients: sum(float(g.square().sum()) for g in gradients))
+    return clip(parameters, max_norm, norm_of=lambda gradients: sum(float(g.square().sum()) for g in gradients))
 
 
 @clip_to_norm.wrong
@@ -288,7 +269,7 @@ def clips_the_values(parameters, max_norm):
     """Each number is cut to at most max_norm: large ones shrink and small ones stay, so the step points elsewhere, and
     the norm may still be above the bound. One factor for all keeps the direction."""
     held = [p for p in parameters if p.grad is not None]
-    norm = _root_of_squares([p.grad for p in held])
+    norm = root_of_squares([p.grad for p in held])
     if not math.isfinite(norm):
         raise FloatingPointError
     for param in held:
@@ -299,7 +280,7 @@ def clips_the_values(parameters, max_norm):
 @clip_to_norm.form_of("clips_the_values")
 def clips_the_values_and_checks_nothing(parameters, max_norm):
     held = [p for p in parameters if p.grad is not None]
-    norm = _root_of_squares([p.grad for p in held])
+    norm = root_of_squares([p.grad for p in held])
     for param in held:
         param.grad.clamp_(-max_norm, max_norm)
     return norm
@@ -309,7 +290,7 @@ def clips_the_values_and_checks_nothing(parameters, max_norm):
 def uses_the_parameters_up(parameters, max_norm):
     """`parameters` is gone through twice, and model.parameters() can be gone through once: the second loop finds
     nothing to do. The norm is right and nothing is clipped, without an error. Put what you need into a list first."""
-    return _clip(parameters, max_norm, reads_twice=True)
+    return clip(parameters, max_norm, reads_twice=True)
 
 
 _declare("uses_the_parameters_up", {"reads_twice": True, "checks": "never"})
@@ -321,7 +302,7 @@ def stumbles_over_no_gradient(parameters, max_norm):
     use, ends the run with an AttributeError. Pass over it."""
     held = list(parameters)
     norm = math.sqrt(sum(float(p.grad.square().sum()) for p in held))
-    return _clip(held, max_norm) if norm >= 0 else norm
+    return clip(held, max_norm) if norm >= 0 else norm
 
 
 @clip_to_norm.form_of("stumbles_over_no_gradient")
@@ -333,7 +314,7 @@ def stumbles_over_no_norm(parameters, max_norm):
 def changes_a_copy(parameters, max_norm):
     """A new tensor is made, as by `gradient = gradient * factor`, and goes nowhere: the one under .grad, which the
     optimizer reads, is as long as before. Multiply in place, with mul_, or put the new one under .grad."""
-    return _clip([p for p in parameters if p.grad is not None], max_norm, factor=lambda norm, most: 1.0)
+    return clip([p for p in parameters if p.grad is not None], max_norm, factor=lambda norm, most: 1.0)
 
 
 @clip_to_norm.wrong
@@ -341,9 +322,17 @@ def clips_the_weights(parameters, max_norm):
     """The *weights* are measured or multiplied, not their gradients: the model itself shrinks in every step. What is to
     be bounded is the step, and that is made of p.grad."""
     held = [p for p in parameters if p.grad is not None]
-    norm = _root_of_squares([p.grad for p in held])
+    norm = root_of_squares([p.grad for p in held])
     if not math.isfinite(norm):
         raise FloatingPointError
     for param in held:
-        param.data.mul_(_at_most_one(norm, max_norm))
+        param.data.mul_(at_most_one(norm, max_norm))
+    return norm
+
+
+@clip_to_norm.form_of("clips_the_weights")
+def measures_the_weights(parameters, max_norm):
+    held = list(parameters)
+    norm = root_of_squares([p.detach() for p in held])
+    clip(held, max_norm, norm_of=lambda gradients: norm)
     return norm

@@ -54,7 +54,9 @@ def sound_clipping(norm: float, gradients: Gradients) -> dict:
 
 
 def gather(fn: Callable, result: Any, parameters: Parameters, max_norm: float) -> dict:
-    read = Said("again", "again, when nothing comes any more") if parameters.times_read > 1 else "once"
+    read = (
+        Said("again", "twice, and the second time nothing comes: make a list") if parameters.times_read > 1 else "once"
+    )
     facts = {_READ: read, _WEIGHTS: [param.tolist() for param in parameters.held], _NORM: result}
     facts[_GRADIENTS] = parameters.gradients()
     facts |= {_NAN: _with(math.nan, fn, max_norm), _INF: _with(math.inf, fn, max_norm)}

@@ -18,6 +18,7 @@ _CASES = [
     ([[1e36, 1.0], [0.3, 0.4]], 1.0, 1024.0, 2000),
     ([[0.3, 0.4], [0.6, 0.8], [0.1, 0.2]], 2.0, 512.0, 1),
     ([[math.nan, 1.0], [math.inf, 0.0], [6.0, 8.0]], 5.0, 64.0, 2),
+    ([[0.3, 0.4], [math.inf, 0.0], [0.0, 0.0]], 1.0, 512.0, 2),
 ]
 _CLIPPED = 1 / (1 + 2e-7)  # max_norm / (norm + 1e-6) times the norm of 5
 
@@ -41,6 +42,11 @@ _CLIPPED = 1 / (1 + 2e-7)  # max_norm / (norm + 1e-6) times the norm of 5
             state_after([0.0, 0.0], 32.0, True, 0),
             state_after([0.0, 0.0], 16.0, True, 0),
             state_after([-3.0, -4.0], 16.0, False, 1),
+        ]),
+        run_facts([  # two good steps, and not in a row; the second one moves nothing
+            state_after([-0.3, -0.4], 512.0, False, 1),
+            state_after([-0.3, -0.4], 256.0, True, 1),
+            state_after([-0.3, -0.4], 256.0, False, 2),
         ]),
     ],
     arrange=arranged,
@@ -109,12 +115,15 @@ def _stepped(
     """The answer with its decisions as arguments.
 
     clip  : "behind" unscale_, "before" it, "value", "each" parameter, "late" (behind the step) or "never"
-    tell  : how a skipped step is told: "norm", "lower", "changed", "same", "late", "returned", "loss", "made"
+    tell  : how a skipped step is told: "norm", "lower", "changed", "same", "no higher", "late", "returned", "loss",
+            "weights" (they did not move), "made"
+    steps : "scaler", "optimizer", or "updated" (the scaler, behind its update)
     moves : when the scheduler moves: "made", "always", "never", or "told" (where the answer believes in a step)
     """
     if zero == "first":
         optimizer.zero_grad()
     before, finite = scaler.get_scale(), math.isfinite(loss.item())
+    weights = [p.detach().clone() for p in model.parameters()]
     (scaler.scale(loss) if scales else loss).backward()
     if clip == "before":
         clip_grad_norm_(model.parameters(), max_norm)
@@ -131,13 +140,18 @@ def _stepped(
             clip_grad_norm_([param], max_norm)
     if zero == "last":
         optimizer.zero_grad()
-    came = scaler.step(optimizer) if steps == "scaler" else optimizer.step()
+    if steps == "updated":
+        scaler.update()
+    came = optimizer.step() if steps == "optimizer" else scaler.step(optimizer)
     for _ in range(updates):
         scaler.update()
+    if zero == "behind":
+        optimizer.zero_grad()
+    still = all(map(torch.equal, weights, model.parameters()))
     now = scaler.get_scale()
     told = {
         "norm": skips, "lower": now < before, "changed": now != before, "same": now == before, "late": False,
-        "returned": came is None, "loss": not finite, "made": not skips,
+        "returned": came is None, "loss": not finite, "made": not skips, "no higher": now <= before, "weights": still,
     }[tell]  # fmt: skip
     if moves == "always" or (moves == "made" and not skips) or (moves == "told" and not told):
         scheduler.step()
@@ -165,9 +179,12 @@ for _tell in ("lower", "changed", "late", "returned"):
 @scaled_step.wrong
 def unscales_twice(loss, model, optimizer, scaler, scheduler, max_norm):
     """unscale_ is called twice before one update(): dividing once more would make the gradients too small, so the
-    scaler refuses. (It also does so in a loop that unscales after every micro-batch: once a window, before
-    clipping.)"""
+    scaler refuses, as in a loop that unscales after every micro-batch: once a window, before clipping. (Where update()
+    stands before scaler.step it has forgotten the first time, and divides again.)"""
     return _stepped(loss, model, optimizer, scaler, scheduler, max_norm, unscales=2)
+
+
+_declare("unscales_twice", {"steps": "updated", "updates": 0})
 
 
 @scaled_step.wrong
@@ -205,7 +222,8 @@ def takes_an_unchanged_scale_for_a_skip(loss, model, optimizer, scaler, schedule
     return _stepped(loss, model, optimizer, scaler, scheduler, max_norm, tell="same", moves="told")
 
 
-_declare("takes_an_unchanged_scale_for_a_skip", {"tell": "same"})
+_declare("takes_an_unchanged_scale_for_a_skip", {"tell": "same"}, {"tell": "no higher"})
+_declare("takes_an_unchanged_scale_for_a_skip", {"tell": "no higher", "moves": "told"})
 
 
 @scaled_step.wrong
@@ -219,13 +237,14 @@ _declare("believes_what_step_returns", {"tell": "returned"})
 
 
 @scaled_step.wrong
-def asks_the_loss(loss, model, optimizer, scaler, scheduler, max_norm):
+def asks_the_loss_or_the_weights(loss, model, optimizer, scaler, scheduler, max_norm):
     """The loss decides whether the step was skipped. It is finite in nearly every overflow: it is the *gradient*, times
-    the scale, that leaves the range. The skipped step is then reported, and counted, as one that was made."""
+    the scale, that leaves the range. (Nor do weights tell that did not move: with a gradient or an lr of 0, as in the
+    first step of many warm-ups, a step that was made moves nothing.)"""
     return _stepped(loss, model, optimizer, scaler, scheduler, max_norm, tell="loss", moves="told")
 
 
-_declare("asks_the_loss", {"tell": "loss"})
+_declare("asks_the_loss_or_the_weights", {"tell": "loss"}, {"tell": "weights"}, {"tell": "weights", "moves": "told"})
 
 
 @scaled_step.wrong
@@ -252,6 +271,11 @@ def steps_without_the_scaler(loss, model, optimizer, scaler, scheduler, max_norm
     return _stepped(loss, model, optimizer, scaler, scheduler, max_norm, steps="optimizer")
 
 
+_declare("steps_without_the_scaler", *(
+    {"steps": "optimizer", "scales": False, "unscales": 0, "updates": 0, "moves": moves} for moves in ("made", "always")
+))  # fmt: skip
+
+
 @scaled_step.wrong
 def forgets_to_scale(loss, model, optimizer, scaler, scheduler, max_norm):
     """backward() is called on the loss itself and the scale is divided out all the same: the gradients are 65,536 times
@@ -264,34 +288,47 @@ _declare("forgets_to_scale", {"scales": False, "unscales": 0, "tell": "lower", "
 
 @scaled_step.wrong
 def never_clips(loss, model, optimizer, scaler, scheduler, max_norm):
-    """The true norm is not clipped at all (or only behind the step): one bad batch moves the weights by as much as its
-    gradient says. Between unscale_ and scaler.step is the place."""
+    """The norm of all true gradients is not clipped (or only behind the step, or each parameter for itself): one bad
+    batch moves the weights by more than max_norm allows. Between unscale_ and scaler.step is the place."""
     return _stepped(loss, model, optimizer, scaler, scheduler, max_norm, clip="never")
 
 
 _declare("never_clips", {"clip": "never", "tell": "lower", "moves": "told"}, {"clip": "never", "unscales": 0})
+_declare("never_clips", {"clip": "each"}, {"clip": "each", "tell": "lower", "moves": "told"})
 
 
 @scaled_step.wrong
 def keeps_old_gradients(loss, model, optimizer, scaler, scheduler, max_norm):
     """Old gradients stay and are added to: after a skipped step they are inf or NaN, so that every step after it is
-    skipped as well, until the scale is 0. Clear them before the backward pass."""
+    skipped as well, until the scale is 0. Clear them before the backward pass: behind the step is too late for those
+    that are there when the first step begins."""
     return _stepped(loss, model, optimizer, scaler, scheduler, max_norm, zero="never")
 
 
+_declare("keeps_old_gradients", {"zero": "behind"}, {"zero": "behind", "tell": "lower", "moves": "told"})
+
+
 @scaled_step.wrong
-def leaves_before_the_update(loss, model, optimizer, scaler, scheduler, max_norm):
-    """Where the norm is not finite it returns at once, before scaler.step and update(): the scale never falls, so the
-    same batch overflows again, and the next unscale_ is refused. The scaler has to see the bad step to its end."""
+def keeps_a_bad_step_from_the_scaler(loss, model, optimizer, scaler, scheduler, max_norm, halves=False):
+    """Where the norm is not finite scaler.step and update() are left out: the scale never falls, so the same batch
+    overflows again, and the next unscale_ is refused. (update(scale / 2) lowers it and leaves the count of good steps
+    in a row as it was.) The scaler has to see the bad step to its end."""
     optimizer.zero_grad()
     scaler.scale(loss).backward()
     scaler.unscale_(optimizer)
     if not torch.isfinite(clip_grad_norm_(model.parameters(), max_norm)):
+        if halves:
+            scaler.update(scaler.get_scale() / 2)
         return True
     scaler.step(optimizer)
     scaler.update()
     scheduler.step()
     return False
+
+
+@scaled_step.form_of("keeps_a_bad_step_from_the_scaler")
+def halves_the_scale_by_hand(loss, model, optimizer, scaler, scheduler, max_norm):
+    return keeps_a_bad_step_from_the_scaler(loss, model, optimizer, scaler, scheduler, max_norm, halves=True)
 
 
 @scaled_step.wrong

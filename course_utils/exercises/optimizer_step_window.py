@@ -30,7 +30,7 @@ _LOG3 = math.log(3)
 _CASES = [
     ([0.0, 0.0], [([1.0, 2.0, 3.0], [0, 0, 0]), ([4.0], [1])]),
     ([0.0, 0.0], [([1.0, 2.0, 3.0], [0, IGNORED, 0]), ([3.0], [1])]),
-    ([0.0, 0.0], [([], []), ([2.0, 2.0], [0, 1]), ([4.0], [0])]),
+    ([0.0, 0.0], [([], []), ([4.0, 4.0], [0, 1]), ([8.0], [0])]),
     ([_LOG3, 0.0], [([1.0], [0]), ([1.0, 0.0], [IGNORED] * 2), ([1.0, 1.0, 0.0], [1, 0, 1])]),
     ([0.5, -1.0, 0.2], [([1.0, -2.0], [0, 2]), ([0.5], [1]), ([3.0], [IGNORED]), ([2.0, 1.0, -1.0], [1, 1, 0]),
                         ([], []), ([1.5, 0.9, 0.3, 0.7], [2, IGNORED, 0, 2])]),
@@ -47,7 +47,7 @@ _CASES = [
         # at weights of 0 each class has the probability 1/2, so the gradient of row 0 is -x/2 or +x/2
         sound_update([0.0, 0.0], [0.25, -0.25], math.log(2)),  # -(-0.5 - 1 - 1.5 + 2) / 4
         sound_update([0.0, 0.0], [1 / 6, -1 / 6], math.log(2)),  # -(-0.5 - 1.5 + 1.5) / 3
-        sound_update([0.0, 0.0], [2 / 3, -2 / 3], math.log(2)),  # -(-1 + 1 - 2) / 3
+        sound_update([0.0, 0.0], [4 / 3, -4 / 3], math.log(2)),  # -(-2 + 2 - 4) / 3
         # probabilities 3/4 and 1/4 where x = 1: -(-1/4 + 3/4 - 1/4) / 4
         sound_update([_LOG3, 0.0], [_LOG3 - 1 / 16, 1 / 16], (2 * math.log(4 / 3) + math.log(4) + math.log(2)) / 4),
         sound_update(_CASES[4][0], *whole_batch(*_CASES[4])),
@@ -210,8 +210,18 @@ _declare(
 @accumulate_window.wrong
 def keeps_old_gradients(model, optimizer, micro_batches):
     """Gradients that were under .grad before are added to those of the window: of an earlier window, of a check, of a
-    step that was skipped. Clear them before the first backward pass."""
+    step that was skipped. Clear them before the first backward pass; behind the step is too late for this one."""
     return added(model, optimizer, micro_batches, zero=())
+
+
+@accumulate_window.form_of("keeps_old_gradients")
+def divides_old_gradients_too(model, optimizer, micro_batches):
+    losses = [cross_entropy(model(inputs), targets, reduction="sum") for inputs, targets in micro_batches]
+    sum(losses).backward()
+    for param in model.parameters():
+        param.grad /= sum(counts_of(micro_batches))
+    optimizer.step()
+    return sum(losses).item() / sum(counts_of(micro_batches))
 
 
 @accumulate_window.wrong

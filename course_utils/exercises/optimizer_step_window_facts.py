@@ -17,6 +17,7 @@ _BEFORE = "the weights before"
 _STEPS, _WEIGHTS, _LOSS = "optimizer.step() is called", "the weights afterwards", "the loss that is returned"
 _HOLDS, _EXAMPLES = "the loss that is returned keeps alive", "a forward pass gets"
 _GRAPHS = "micro-batches whose graph waits for its backward pass"
+_GRADIENT, _MODE = "the gradient at the step", "the mode of the model afterwards"
 
 Window = list[tuple[list[float], list[int]]]  # micro-batches, each with its inputs and its targets
 
@@ -57,14 +58,17 @@ class _Graph:
 
 
 class CountingSGD(torch.optim.SGD):
-    """SGD that counts its steps."""
+    """SGD that counts its steps, and notes the gradient that it steps with."""
 
     def __init__(self, parameters, lr: float) -> None:
         super().__init__(parameters, lr=lr)
-        self.num_steps = 0
+        self.num_steps, self.gradient = 0, []
 
     def step(self, closure=None):
         self.num_steps += 1
+        self.gradient = [
+            p.grad.flatten().tolist() for g in self.param_groups for p in g["params"] if p.grad is not None
+        ]
         return super().step(closure)
 
 
@@ -91,7 +95,9 @@ def whole_batch(weights: list[float], window: Window) -> tuple[list[float], floa
 
 def sound_update(before: list[float], weights: list[float], loss: float) -> dict:
     facts = {_BEFORE: before, _STEPS: "once", _WEIGHTS: weights, _LOSS: loss}
-    return facts | {_EXAMPLES: "one micro-batch at most", _GRAPHS: "one", _HOLDS: "nothing"}
+    gradient = [before - after for before, after in zip(before, weights, strict=True)]  # at the lr 1
+    facts |= {_EXAMPLES: "one micro-batch at most", _GRAPHS: "one", _HOLDS: "nothing"}
+    return facts | {_GRADIENT: [gradient], _MODE: "training"}
 
 
 def gather(fn: Callable, result: Any, model: Watched, optimizer: CountingSGD, micro_batches: list) -> dict:
@@ -104,6 +110,7 @@ def gather(fn: Callable, result: Any, model: Watched, optimizer: CountingSGD, mi
     # a loss that is passed over lives until the next one has its name: 2 are no fault
     facts[_GRAPHS] = "one" if model.most_waiting <= 2 else Said("many", f"{model.most_waiting} at once")
     facts[_HOLDS] = graph if getattr(result, "requires_grad", False) else "nothing"
+    facts |= {_GRADIENT: optimizer.gradient, _MODE: "training" if model.training else "evaluation"}
     return up_to_the_first_fault(facts, model.sound)
 
 

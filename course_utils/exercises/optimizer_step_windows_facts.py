@@ -12,6 +12,7 @@ from course_utils.exercises.wording import kind, short
 
 _ONE_BY_ONE, _FOUND, _STEPS = "how the windows come", "the windows", "the numbers of the updates"
 _TAKEN, _KEPT = "micro-batches taken from the loader when each window comes", "the windows, looked at again at the end"
+_BEGUN = "epochs begun, by iter(loader), when each window comes"
 
 
 class Loader:
@@ -39,11 +40,13 @@ def sound_windows(lengths: tuple[int, ...], accumulate: int) -> dict:
     ends = [min(first + accumulate, lengths[epoch]) for epoch, first in firsts]
     windows = [[f"{epoch}.{n}" for n in range(first, end)] for (epoch, first), end in zip(firsts, ends, strict=True)]
     taken = [sum(map(len, windows[: place + 1])) for place in range(len(windows))]
-    return window_facts("one by one", windows, range(len(windows)), taken, "as they came")
+    begun = [epoch + 1 for epoch, _ in firsts]
+    return window_facts("one by one", windows, range(len(windows)), taken, "as they came", begun)
 
 
-def window_facts(come: str, windows: Iterable, steps: Iterable, taken: list[int], again: str) -> dict:
-    return {_ONE_BY_ONE: come, _FOUND: list(windows), _STEPS: list(steps), _TAKEN: taken, _KEPT: again}
+def window_facts(come: str, windows: Iterable, steps: Iterable, taken: list[int], again: str, begun: list[int]) -> dict:
+    facts = {_ONE_BY_ONE: come, _FOUND: list(windows), _STEPS: list(steps), _TAKEN: taken}
+    return facts | {_KEPT: again, _BEGUN: begun}
 
 
 def gather(fn: Callable, result: Any, loader: Loader, accumulate: int, num_epochs: int) -> dict:
@@ -53,7 +56,7 @@ def gather(fn: Callable, result: Any, loader: Loader, accumulate: int, num_epoch
         all_read = loader.taken == sum(loader.lengths)
         words = "all in one list, when the run has read its last micro-batch" if all_read else f"as {short(result)}"
         return {_ONE_BY_ONE: Said("in a list" if all_read else "returned", f"{words}: `yield` one after the other")}
-    steps, kept, found, taken = [], [], [], []
+    steps, kept, found, taken, begun = [], [], [], [], []
     try:
         for item in islice(result, len(sound[_FOUND]) + 3):  # one that never ends is cut here
             if fault := _is_no_pair(item):
@@ -62,6 +65,7 @@ def gather(fn: Callable, result: Any, loader: Loader, accumulate: int, num_epoch
             kept.append(item[1])
             found.append(list(item[1]))
             taken.append(loader.taken)
+            begun.append(loader.epoch + 1)
     except RuntimeError as error:
         if not isinstance(error.__cause__, StopIteration):
             raise
@@ -69,7 +73,7 @@ def gather(fn: Callable, result: Any, loader: Loader, accumulate: int, num_epoch
     again = "as they came"
     if [list(window) for window in kept] != found:
         again = Said("changed", f"changed, the first one now holds {list(kept[0])}")
-    return up_to_the_first_fault(window_facts("one by one", found, steps, taken, again), sound)
+    return up_to_the_first_fault(window_facts("one by one", found, steps, taken, again, begun), sound)
 
 
 def _is_no_pair(item: Any) -> Said | None:
