@@ -137,7 +137,23 @@ def _with_a_sum_on_the_device(model, optimizer, loss_fn, batches):
     return (total / n).item()
 
 
-@pytest.mark.parametrize("epoch", [_with_mean, _with_lists, _with_a_running_mean, _with_a_sum_on_the_device])
+def _with_a_closure(model, optimizer, loss_fn, batches):
+    def closure():
+        optimizer.zero_grad()
+        loss = loss_fn(model(inputs), targets)
+        loss.backward()
+        return loss
+
+    model.train()
+    losses = []
+    for inputs, targets in batches:
+        losses += [optimizer.step(closure).item()] * len(targets)
+    return sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize(
+    "epoch", [_with_mean, _with_lists, _with_a_running_mean, _with_a_sum_on_the_device, _with_a_closure]
+)
 def test_every_sound_epoch_is_right(epoch):
     assert judged("training_loop-1", epoch)[0] == "right"
 
@@ -173,7 +189,13 @@ def test_the_epoch_written_as_text_is_right():
         ({"each": "forward;backward;step;zero;count"}, "clears_after_the_step_only", "expected -3.0, got 5.0"),
         ({"begins": "optimizer.zero_grad()"}, "trains_in_evaluation_mode", "got 'evaluation'"),
         ({"each": "zero;forward;backward;step", "ends": "return loss.item()"}, "returns_the_last_loss", "0.5625"),
-        ({"ends": "return total / len(batches.dataset)"}, "divides_by_the_dataset", "drop_last=True"),
+        ({"ends": "return total / len(batches.dataset)"}, "divides_by_examples_that_never_came", "drop_last=True"),
+        ({"ends": "return total / (len(batches) * batches.batch_size)"}, "divides_by_examples_that_never_came",
+         "where the last batch is smaller"),
+        ({"begins": "model.training = True"}, "trains_in_evaluation_mode", "training, its Dropout in evaluation"),
+        ({"each": "zero;forward;backward;step;count;return total / n"}, "ends_after_the_first_batch", "in the loop"),
+        ({"each": "zero;forward;step;count"}, "leaves_out_backward_or_step", "backward() or optimizer.step()"),
+        ({"each": "zero;forward;backward;count"}, "leaves_out_backward_or_step", "none is used"),
     ],
     ids=lambda value: value if isinstance(value, str) and " " not in value else "",
 )  # fmt: skip
@@ -190,6 +212,8 @@ def test_epochs_that_people_write_first_are_recognised(how, mistake, words):
         ({"ends": "return (total / n, n)"}, "wrong", "the mean loss: expected a number, got a tuple"),
         ({"ends": "return torch.tensor([total / n])"}, "wrong", "the mean loss: expected a number, got a tensor of"),
         ({"ends": "return f'{total / n}'"}, "wrong", "the mean loss: 2.5; it should be: 2.5"),
+        ({"each": "zero;forward;backward;step;total = total + loss / len(batches)", "ends": "return total"}, "wrong",
+         "(.item() takes the number)"),
         ({"each": "zero;forward;backward;step;step;count"}, "wrong", "expected length 3, got length 4"),
         ({"each": "zero;forward;(loss * len(targets)).backward();step;count"}, "wrong", "expected -3.0, got -6.0"),
         ({"each": "zero;forward;backward;nn.utils.clip_grad_norm_(model.parameters(), 1.0);step;count"}, "wrong",

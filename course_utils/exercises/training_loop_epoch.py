@@ -169,12 +169,19 @@ for _order in ("fszb", "fsb", "fsbz", "szfb"):
 
 @train_one_epoch.wrong
 def trains_in_evaluation_mode(model, optimizer, loss_fn, batches):
-    """The mode is not set: after a validation the model comes in evaluation mode, and all epochs but the first train
-    without Dropout, with BatchNorm's old statistics. Call model.train() before the first batch."""
+    """The mode is not set, or of the outermost module alone (model.training = True): after a validation the model comes
+    in evaluation mode, and all epochs but the first train without Dropout, with BatchNorm's old statistics. Call
+    model.train() before the first batch."""
     return _mean(_batches_done(model, optimizer, loss_fn, batches, train=False))
 
 
 _form("trains_in_evaluation_mode", train=False, reduce=_mean_of_means)
+
+
+@train_one_epoch.form_of("trains_in_evaluation_mode")
+def sets_the_flag_of_the_outermost_module(model, optimizer, loss_fn, batches):
+    model.training = True
+    return _mean(_batches_done(model, optimizer, loss_fn, batches, train=False))
 
 
 @train_one_epoch.wrong
@@ -217,19 +224,25 @@ def trains_on_the_last_batch_and_does_not_count_it(model, optimizer, loss_fn, ba
 
 
 @train_one_epoch.wrong
-def divides_by_the_dataset(model, optimizer, loss_fn, batches):
-    """The sum is divided by len(batches.dataset): with drop_last=True, or a sampler that draws a part, fewer examples
-    are seen than the dataset has, and the loss looks lower than it is. Count what comes."""
+def divides_by_examples_that_never_came(model, optimizer, loss_fn, batches):
+    """The sum is divided by a number that was not counted. len(batches.dataset) is too large with drop_last=True or a
+    sampler that draws a part; batch_size * len(batches) is too large where the last batch is smaller. The loss looks
+    lower than it is. Add up the numbers of examples that come."""
     done = _batches_done(model, optimizer, loss_fn, batches)
     return sum(loss * number for loss, number in done) / len(batches.dataset)
 
 
-@train_one_epoch.wrong
+@train_one_epoch.form_of("divides_by_examples_that_never_came")
 def divides_by_full_batches(model, optimizer, loss_fn, batches):
-    """The sum is divided by batch_size * len(batches), as if every batch were full: with a last batch of 1 example the
-    loss looks lower than it is. Add up the numbers of examples."""
     done = _batches_done(model, optimizer, loss_fn, batches)
     return sum(loss * number for loss, number in done) / (len(batches) * batches.batch_size)
+
+
+@train_one_epoch.wrong
+def ends_after_the_first_batch(model, optimizer, loss_fn, batches):
+    """The epoch ends after its first batch: the `return` stands in the loop, one step too far to the right (or a
+    `break` does). The other batches are never seen, in no epoch. Behind the loop it is reached after the last one."""
+    return _mean(_batches_done(model, optimizer, loss_fn, [next(iter(batches))]))
 
 
 @train_one_epoch.wrong
@@ -262,14 +275,14 @@ _form("makes_one_update_an_epoch", order="fb|sz")
 
 
 @train_one_epoch.wrong
-def never_steps(model, optimizer, loss_fn, batches):
-    """There is no optimizer.step(): gradients are computed and nothing uses them. The loss stays where it was, which
-    looks like a learning rate that is too small."""
+def leaves_out_backward_or_step(model, optimizer, loss_fn, batches):
+    """backward() or optimizer.step() is missing: no gradient is computed, or none is used. Nothing fails, and the loss
+    stays where it was, which looks like a learning rate that is too small."""
     return _mean(_batches_done(model, optimizer, loss_fn, batches, "zfb"))
 
 
-_form("never_steps", order="fb")
-_form("never_steps", order="zf")
+for _order in ("fb", "zf", "f", "zfs", "fs", "fsz"):
+    _form("leaves_out_backward_or_step", order=_order)
 
 
 @train_one_epoch.wrong

@@ -13,24 +13,26 @@ from course_utils.exercises.facts import Said
 _ORDER, _MODES = "what happened, in order", "the mode of the model, at each forward"
 _GRADIENTS, _WEIGHT = "the gradient that each update was made from", "the weight at the end"
 _MEAN, _GRAPHS = "the mean loss", "graphs of earlier batches, when a loss is computed"
-_LR = 0.125
+_LR, _MODE = 0.125, {True: "training", False: "evaluation"}
 
 
 class _Weight(nn.Module):
-    """One weight, 1 at the beginning; remembers the mode of each forward. `happened` is the diary of all parts."""
+    """One weight, 1 at the beginning; remembers the modes at each forward. `happened` is the diary of all parts."""
 
     def __init__(self) -> None:
         super().__init__()
         self.weight, self.modes, self.happened = nn.Parameter(torch.ones(())), [], []
+        self.dropout = nn.Dropout(0.0)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        self.modes.append("training" if self.training else "evaluation")
+        own, inner = (_MODE[module.training] for module in (self, self.dropout))
+        self.modes.append(own if own == inner else f"{own}, its Dropout in {inner}")
         self.happened.append("forward")
         return self.weight * inputs
 
 
 class _RecordingSGD(torch.optim.SGD):
-    """Plain SGD that remembers the gradient of each update."""
+    """Plain SGD that remembers the gradient of each update; also of one that a closure computes."""
 
     def __init__(self, model: _Weight) -> None:
         super().__init__(model.parameters(), lr=_LR)
@@ -38,10 +40,11 @@ class _RecordingSGD(torch.optim.SGD):
         self.happened = model.happened
 
     def step(self, closure=None):
+        loss = super().step(closure)
         self.happened.append("step")
         (parameter,) = self.param_groups[0]["params"]
         self.gradients.append(None if parameter.grad is None else parameter.grad.item())
-        return super().step(closure)
+        return loss
 
 
 class _Mark:
@@ -93,7 +96,9 @@ def epoch_facts(result, model, optimizer, loss_fn, batches) -> dict:
         _MODES: model.modes,
         _GRADIENTS: optimizer.gradients,
         _WEIGHT: model.weight.item(),
-        _MEAN: Said("with its graph", "a tensor with its graph") if _has_graph(result) else result,
+        _MEAN: Said("with its graph", "a tensor with its graph (.item() takes the number)")
+        if _has_graph(result)
+        else result,
         _GRAPHS: alive if many else "one at most",
     }
 
