@@ -146,7 +146,7 @@ def _with_a_closure(model, optimizer, loss_fn, batches):
 
     model.train()
     losses = []
-    for inputs, targets in batches:
+    for inputs, targets in batches:  # noqa: B007 (read by the closure)
         losses += [optimizer.step(closure).item()] * len(targets)
     return sum(losses) / len(losses)
 
@@ -345,6 +345,49 @@ def _train_each(model):
             module.train(modes[name])
 
 
+@contextmanager
+def _train_from_the_inside(model):
+    modes = {name: module.training for name, module in model.named_modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for name, module in reversed(list(model.named_modules())):
+            module.train(modes[name])
+
+
+@contextmanager
+def _eval_for_the_frozen(model):
+    frozen = [module for module in model.modules() if not module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train()
+        for module in frozen:
+            module.eval()
+
+
+@contextmanager
+def _except_exception(model):
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    except Exception:
+        for module in modes:
+            module.training = modes[module]
+        raise
+    for module in modes:
+        module.training = modes[module]
+
+
+@contextmanager
+def _suppresses_exceptions(model):
+    with _by_callbacks(model), suppress(Exception):
+        yield
+
+
 def _plain_generator(model):
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -377,12 +420,16 @@ class _ModesInTheClass(_AsAClass):
     "block, mistake, words",
     [
         (_train_in_a_finally, "wakes_everything", "in training and not as before: body, body.0, body.1"),
-        (_train_flag, "keeps_the_top_flag_only", "thawed by the first validation"),
+        (_train_flag, "gives_all_modules_the_mode_of_the_outermost", "thawed by the first validation"),
+        (_train_from_the_inside, "gives_all_modules_the_mode_of_the_outermost", "whether one flag was kept or each"),
+        (_eval_for_the_frozen, "speaks_to_the_inner_modules_twice", "module.eval() set"),
+        (_except_exception, "forgets_exceptions", "a block that Ctrl-C stopped: in evaluation and not as before"),
+        (_suppresses_exceptions, "swallows_the_exception", "taken for one that was done"),
         (_no_grad, "switches_gradients_off_too", "gradients in the block: switched off; it should be: on"),
         (_train_each, "speaks_to_the_inner_modules_twice", "stands in two parts"),
         (_plain_generator, "forgets_the_decorator", "@contextmanager above the `def`"),
         (_TrueOnExit, "swallows_the_exception", "Ctrl-C does not stop the run"),
-        (_ModesInTheClass, "notes_the_modes_on_the_modules", "the modes after both ends"),
+        (_ModesInTheClass, "notes_the_modes_on_the_modules", "the modes after the outer of two nested blocks"),
     ],
 )
 def test_evaluation_blocks_that_people_write_first_are_recognised(block, mistake, words):

@@ -103,26 +103,21 @@ def wakes_everything_but_not_on_errors(model):
 
 
 @evaluating.wrong
-def keeps_the_top_flag_only(model):
-    """One flag is kept, model.training, and model.train(flag) gives it to all modules: a frozen BatchNorm is thawed by
-    the first validation. Nothing fails; the fine-tuned model is worse, and the file of an older run is not."""
+def gives_all_modules_the_mode_of_the_outermost(model):
+    """model.train(flag) at the end speaks to all modules, whether one flag was kept or each had its own: all get the
+    mode of the outermost one, and a frozen BatchNorm is thawed by the first validation. Nothing fails; the fine-tuned
+    model is worse. Keep the flag of each module, and set each alone: module.training = flag."""
     mode = model.training
     return _block(model, lambda: model.train(mode))
 
 
-@evaluating.form_of("keeps_the_top_flag_only")
+@evaluating.form_of("gives_all_modules_the_mode_of_the_outermost")
 def keeps_the_top_flag_and_not_on_errors(model):
     mode = model.training
     return _block(model, lambda: model.train(mode), on_errors=False)
 
 
-@evaluating.form_of("keeps_the_top_flag_only")
-def sets_the_top_flag_back(model):
-    mode = model.training
-    return _block(model, lambda: _put_back([(model, mode)]))
-
-
-@evaluating.form_of("keeps_the_top_flag_only")
+@evaluating.form_of("gives_all_modules_the_mode_of_the_outermost")
 def wakes_it_where_the_top_was_awake(model):
     mode = model.training
     return _block(model, lambda: model.train() if mode else None)
@@ -132,9 +127,22 @@ def wakes_it_where_the_top_was_awake(model):
 def forgets_exceptions(model):
     """What stands behind the `yield` does not run when the block raises: after Ctrl-C in a validation, or a photo that
     cannot be read, the model stays in evaluation mode, and the cell that goes on trains without Dropout. `finally`
-    runs in any case."""
+    runs in any case; `except Exception` does not see Ctrl-C, which is a KeyboardInterrupt."""
     pairs = _pairs(model.modules())
     return _block(model, lambda: _put_back(pairs), on_errors=False)
+
+
+@evaluating.form_of("forgets_exceptions")
+@contextmanager
+def forgets_interrupts(model):
+    pairs = _pairs(model.modules())
+    model.eval()
+    try:
+        yield
+    except Exception:
+        _put_back(pairs)
+        raise
+    _put_back(pairs)
 
 
 @evaluating.wrong
@@ -162,16 +170,22 @@ def forgets_the_model_itself(model):
 
 @evaluating.wrong
 def never_puts_back(model):
-    """Nothing is put back: from the first validation on the run trains in evaluation mode, without Dropout and with
-    BatchNorm's old statistics. The training loss looks better for it."""
+    """Nothing is put back, or only the flag of the outermost module: from the first validation on the run trains in
+    evaluation mode, without Dropout and with BatchNorm's old statistics. The training loss looks better for it."""
     return _block(model, lambda: None)
+
+
+@evaluating.form_of("never_puts_back")
+def sets_the_top_flag_back(model):
+    mode = model.training
+    return _block(model, lambda: _put_back([(model, mode)]))
 
 
 @evaluating.wrong
 def speaks_to_the_inner_modules_twice(model):
-    """module.train() and module.train(mode) set the mode of all that is inside, too: the outermost module wakes frozen
-    parts, and where a module stands in two parts, the one that comes last decides. A frozen BatchNorm is thawed. Set
-    the flag of each module alone, module.training = mode."""
+    """module.train(), module.train(mode) and module.eval() set the mode of all that is inside, too: the outermost one
+    wakes frozen parts or sends others to sleep, and where a module stands in two parts, the one that comes last
+    decides. Set the flag of each module alone, module.training = mode."""
     pairs = _pairs(model.modules())
     return _block(model, lambda: [module.train(mode) for module, mode in pairs])
 
@@ -182,7 +196,25 @@ def wakes_those_that_were_awake(model):
     return _block(model, lambda: [module.train() for module in awake])
 
 
-@evaluating.form_of("keeps_the_top_flag_only")
+def _woken_but_for(model: nn.Module, frozen: list[nn.Module]) -> None:
+    model.train()
+    for module in frozen:
+        module.eval()
+
+
+@evaluating.form_of("speaks_to_the_inner_modules_twice")
+def freezes_those_again_that_were_frozen(model):
+    frozen = [module for module in model.modules() if not module.training]
+    return _block(model, lambda: _woken_but_for(model, frozen))
+
+
+@evaluating.form_of("speaks_to_the_inner_modules_twice")
+def freezes_those_again_but_not_on_errors(model):
+    frozen = [module for module in model.modules() if not module.training]
+    return _block(model, lambda: _woken_but_for(model, frozen), on_errors=False)
+
+
+@evaluating.form_of("gives_all_modules_the_mode_of_the_outermost")
 def speaks_to_the_outer_modules_last(model):
     pairs = _pairs(model.modules())[::-1]
     return _block(model, lambda: [module.train(mode) for module, mode in pairs])

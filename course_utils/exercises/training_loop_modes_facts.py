@@ -12,7 +12,9 @@ from course_utils.exercises.training_loop_facts import linear
 
 _BEFORE, _INSIDE, _AFTER = "the modes before the block is entered", "the modes in the block", "the modes after it"
 _THROWN = "the modes after a block that raised"
-_RAISED, _INNER, _OUTER = "an exception in the block", "the modes between two ends", "the modes after both ends"
+_RAISED, _STOPPED = "an exception in the block", "the modes after a block that Ctrl-C stopped"
+_INNER = "the modes after the inner of two nested blocks, still in the outer one"
+_OUTER = "the modes after the outer of two nested blocks"
 _GRADIENTS = "gradients in the block"
 _ITSELF = "the model itself"
 AS_BEFORE, ALL_EVALUATION = "as before", "all in evaluation"
@@ -89,6 +91,24 @@ def _anew(model: nn.Module) -> nn.Module:
 
 
 def _of_a_block_that_raises(fn: Callable, model: nn.Module) -> dict:
+    """Ctrl-C is tried only where an Exception was dealt with: or who swallows the one would have to do with both."""
+    facts = _of_an_exception(fn, model)
+    sound = all(facts[name] == SOUND_MODES[name] for name in facts)
+    return facts | {_STOPPED: _of_an_interrupt(fn, _anew(model)) if sound else "not looked at"}
+
+
+def _of_an_interrupt(fn: Callable, model: nn.Module) -> str:
+    interrupt = KeyboardInterrupt()
+    try:
+        with fn(model):
+            raise interrupt
+    except KeyboardInterrupt as error:
+        if error is not interrupt:  # the reader's own Ctrl-C
+            raise
+    return _against(model.came_in, model)
+
+
+def _of_an_exception(fn: Callable, model: nn.Module) -> dict:
     came = "swallowed: the lines after the block run as if nothing had happened"
     try:
         with fn(model):
@@ -109,5 +129,5 @@ def _of_two_blocks(fn: Callable, model: nn.Module) -> dict:
 
 
 SOUND_MODES = {_BEFORE: AS_BEFORE, _INSIDE: ALL_EVALUATION, _GRADIENTS: "on", _AFTER: AS_BEFORE}
-SOUND_MODES |= {_RAISED: "comes out", _THROWN: AS_BEFORE}
+SOUND_MODES |= {_RAISED: "comes out", _THROWN: AS_BEFORE, _STOPPED: AS_BEFORE}
 SOUND_NESTED = SOUND_MODES | {_INNER: ALL_EVALUATION, _OUTER: AS_BEFORE}
