@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -25,31 +26,72 @@ import torch
 from torch import nn
 
 from benchmarks.rows.trainer_step import Batches
+from course_utils.machine import fit_threads
 from course_utils.training_loop import Trainer
 
 LOSS_FN, MAX_NORM = nn.CrossEntropyLoss(), 1.0
-Fit = Callable[["Stamped", nn.Module, torch.optim.Optimizer], list[dict[str, float]]]
+Fit = Callable[["TurnLoader", nn.Module, torch.optim.Optimizer], list[dict[str, float]]]
 
 
-class Stamped:
-    """A loader of `num_steps` batches that notes when each is asked for: the time of a step is between two of them."""
+class TurnLoader:
+    """A loader whose loop runs in a thread and makes `group` steps whenever it has the turn: loops alternate finely.
 
-    def __init__(self, batches: Batches, num_steps: int) -> None:
-        self.batches, self.num_steps = batches, num_steps
-        self.stamps: list[float] = []
+    seconds : a step, one value for each turn but the first and the last
+    """
+
+    def __init__(self, batches: Batches, num_steps: int, group: int) -> None:
+        self.batches, self.num_steps, self.group = batches, num_steps, group
+        self.seconds: list[float] = []
+        self._go, self._back = threading.Event(), threading.Event()
+        self._began: float | None = None
+        self._error: BaseException | None = None
 
     def __len__(self) -> int:
         return self.num_steps
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        for batch in itertools.islice(itertools.cycle(self.batches), self.num_steps):
-            self.stamps.append(time.perf_counter())
+        """Begins a turn before every `group`-th batch; a loop that looks a batch ahead does so in every turn."""
+        for number, batch in enumerate(itertools.islice(itertools.cycle(self.batches), self.num_steps)):
+            if number % self.group == 0:
+                self._wait_for_turn()
             yield batch
 
-    def seconds(self, *, skip: int, group: int) -> list[float]:
-        """Seconds a step, one value for each `group` of steps one after the other, without the first `skip`."""
-        marks = self.stamps[skip::group]
-        return [(after - before) / group for before, after in itertools.pairwise(marks)]
+    def _wait_for_turn(self) -> None:
+        if self._began is not None:
+            self.seconds.append((time.perf_counter() - self._began) / self.group)
+        self._back.set()
+        self._go.wait()
+        self._go.clear()
+        self._began = time.perf_counter()
+
+    def start(self, run: Callable[[], Any]) -> None:
+        """Run it in a thread, up to the first batch; raises what it raised."""
+        self._thread = threading.Thread(target=self._guarded, args=(run,), daemon=True)
+        self._thread.start()
+        self._wait()
+
+    def _guarded(self, run: Callable[[], Any]) -> None:
+        try:
+            fit_threads()
+            run()
+        except BaseException as error:
+            self._error = error
+        self._back.set()
+
+    def turn(self) -> None:
+        """`group` steps; raises what the loop raised."""
+        self._back.clear()
+        self._go.set()
+        self._wait()
+
+    def _wait(self) -> None:
+        self._back.wait()
+        if self._error is not None:
+            raise self._error
+
+    def join(self) -> None:
+        """Wait for the end of a loop that has had all its turns."""
+        self._thread.join()
 
 
 def checked(loss: float, norm: float) -> dict[str, float]:
@@ -59,7 +101,7 @@ def checked(loss: float, norm: float) -> dict[str, float]:
     return {"loss": loss, "grad_norm": norm}
 
 
-def barest(loader: Stamped, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str, float]]:
+def barest(loader: TurnLoader, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str, float]]:
     for inputs, targets in loader:
         optimizer.zero_grad()
         LOSS_FN(model(inputs), targets).backward()
@@ -67,7 +109,7 @@ def barest(loader: Stamped, model: nn.Module, optimizer: torch.optim.Optimizer) 
     return []
 
 
-def inlined(loader: Stamped, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str, float]]:
+def inlined(loader: TurnLoader, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str, float]]:
     history = []
     for inputs, targets in loader:
         optimizer.zero_grad()
@@ -80,12 +122,12 @@ def inlined(loader: Stamped, model: nn.Module, optimizer: torch.optim.Optimizer)
     return history
 
 
-def course_trainer(loader: Stamped, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str, float]]:
+def course_trainer(loader: TurnLoader, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str, float]]:
     trainer = Trainer(model, optimizer, LOSS_FN, max_norm=MAX_NORM)
     return list(trainer.fit(loader, num_steps=len(loader)).history)
 
 
-def lightning(loader: Stamped, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str, float]]:
+def lightning(loader: TurnLoader, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str, float]]:
     import lightning.pytorch as pl
 
     history: list[dict[str, float]] = []
@@ -117,7 +159,7 @@ def lightning(loader: Stamped, model: nn.Module, optimizer: torch.optim.Optimize
     return history
 
 
-def ignite(loader: Stamped, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str, float]]:
+def ignite(loader: TurnLoader, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str, float]]:
     from ignite.engine import Engine
 
     history: list[dict[str, float]] = []
@@ -137,7 +179,7 @@ def ignite(loader: Stamped, model: nn.Module, optimizer: torch.optim.Optimizer) 
     return history
 
 
-def accelerate(loader: Stamped, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str, float]]:
+def accelerate(loader: TurnLoader, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str, float]]:
     from accelerate import Accelerator
 
     accelerator, history = Accelerator(cpu=True), []

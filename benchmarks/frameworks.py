@@ -4,17 +4,20 @@
     python -m benchmarks.frameworks --seconds 80
 
 writes `benchmarks/records/frameworks.json`; `--quick` makes a few steps and stores nothing. The three are needed for
-this record alone; without one of them nothing is stored. What the loops do is in `framework_loops.py`. In a round each
-loop makes a whole run of its own; a step's time is that between two batches, so what a run's start costs is left out.
+this record alone; without one of them nothing is stored. What the loops do is in `framework_loops.py`. All loops run at
+once, each in a thread, and only the one that has the turn makes steps, five of them: a busy moment meets all. What a
+run's start costs is left out, and the garbage collector is off.
 
     loops[loop], loop of "inlined loop", "barest loop", "Trainer", "Lightning", "Ignite", "Accelerate"
-        ms, median_ms  : of a step; least and median over groups of steps, of all rounds
+        ms, median_ms  : of a step; least and median over all rounds
         over_inlined   : own ms over the inlined loop's; median_over_inlined: the same of medians
-        by_round       : {"low", "median", "high"}, quartiles over rounds of own least ms / inlined's in it
-        extra_us       : microseconds a step beyond the inlined loop's, from the least times
+        by_round       : {"low", "median", "high"}, quartiles over rounds of own ms / the inlined loop's
+        extra_us       : microseconds a step beyond the inlined loop's: (median of `by_round` - 1) of its median
         same_weights   : after its run all weights are those of the inlined loop, to the bit
     packages : {package: version}
-    setup    : work, net, rounds, steps a round, skipped steps, steps in a group
+    setup    : work, net, rounds, steps a round
+
+The ratio to quote is the median of `by_round`: minima may come from different moments, of which one was quieter.
 """
 
 from __future__ import annotations
@@ -27,23 +30,17 @@ import torch
 from benchmarks.costs import digits, milliseconds
 from benchmarks.framework_loops import missing, packages
 from benchmarks.pieces import program
-from benchmarks.rows.frameworks import GROUP, NUM_STEPS, SKIP, timed
+from benchmarks.rows.frameworks import GROUP, timed
 from benchmarks.rows.trainer_step import make_batches
 
-PIECES, ROUNDS = 6, 6
+PIECES, ROUNDS = 4, 100
 
 
-def measured(turn: int, rounds: int, num_steps: int) -> dict[str, Any]:
+def measured(turn: int, rounds: int) -> dict[str, Any]:
     """Some rounds: {"times"[loop]: seconds a step, "same"[loop]: whether the weights are the inlined loop's}."""
-    times, weights = timed(make_batches(100), rounds=rounds, num_steps=num_steps)
+    times, weights = timed(make_batches(100), rounds=rounds)
     same = {loop: torch.equal(of, weights["inlined loop"]) for loop, of in weights.items()}
     return {"times": times, "same": same}
-
-
-def by_round(seconds: list[float], rounds: int) -> list[float]:
-    """The least of each round's seconds."""
-    each = len(seconds) // rounds
-    return [min(seconds[at * each : (at + 1) * each]) for at in range(rounds)]
 
 
 def quartiles(values: list[float]) -> dict[str, float]:
@@ -52,20 +49,18 @@ def quartiles(values: list[float]) -> dict[str, float]:
     return {name: digits(value) for name, value in zip(("low", "median", "high"), at, strict=True)}
 
 
-def report(cache: Any, *, pieces: int = PIECES, rounds: int = ROUNDS, num_steps: int = NUM_STEPS) -> dict[str, Any]:
+def report(cache: Any, *, pieces: int = PIECES, rounds: int = ROUNDS) -> dict[str, Any]:
     """`loops` and `packages` of the record."""
-    found = [cache.get(measured, turn, rounds, num_steps, runs=rounds) for turn in range(pieces)]
-    loops = {}
-    for loop in found[0]["times"]:
-        row = milliseconds([seconds for piece in found for seconds in piece["times"][loop]])
-        least = [seconds for piece in found for seconds in by_round(piece["times"][loop], rounds)]
-        loops[loop] = row | {"same_weights": all(piece["same"][loop] for piece in found), "least": least}
-    plain = dict(loops["inlined loop"])
-    for row in loops.values():
+    found = [cache.get(measured, turn, rounds, runs=rounds) for turn in range(pieces)]
+    seconds = {loop: [value for piece in found for value in piece["times"][loop]] for loop in found[0]["times"]}
+    plain, loops = milliseconds(seconds["inlined loop"]), {}
+    for loop, own in seconds.items():
+        row = milliseconds(own)
+        row["by_round"] = quartiles([a / b for a, b in zip(own, seconds["inlined loop"], strict=True)])
         row["over_inlined"] = digits(row["ms"] / plain["ms"])
         row["median_over_inlined"] = digits(row["median_ms"] / plain["median_ms"])
-        row["by_round"] = quartiles([a / b for a, b in zip(row.pop("least"), plain["least"], strict=True)])
-        row["extra_us"] = digits((row["ms"] - plain["ms"]) * 1e3)
+        row["extra_us"] = digits((row["by_round"]["median"] - 1) * plain["median_ms"] * 1e3)
+        loops[loop] = row | {"same_weights": all(piece["same"][loop] for piece in found)}
     return {"loops": loops, "packages": packages()}
 
 
@@ -77,9 +72,7 @@ def setup() -> dict[str, Any]:
         "net": "small_cnn, AdamW, batches of 64 in memory",
         "off": "bars, logs, checkpoints and summaries",
         "rounds": PIECES * ROUNDS,
-        "num_steps": NUM_STEPS,
-        "skip": SKIP,
-        "group": GROUP,
+        "steps_a_round": GROUP,
     }
 
 
@@ -98,7 +91,7 @@ def main(arguments: list[str] | None = None) -> None:
         "frameworks",
         arguments,
         whole=whole,
-        quick=lambda cache: report(cache, pieces=1, rounds=1, num_steps=20),
+        quick=lambda cache: report(cache, pieces=1, rounds=2),
     )
 
 

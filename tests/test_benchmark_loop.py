@@ -230,7 +230,7 @@ def test_a_scale_that_fits_skips_no_update_and_one_that_is_too_large_the_first_o
 
 
 def test_every_framework_that_is_there_ends_with_the_weights_of_the_inlined_loop():
-    times, weights = frameworks.timed(frameworks.make_batches(4), rounds=1, num_steps=8)
+    times, weights = frameworks.timed(frameworks.make_batches(4), rounds=2)
     assert set(times) == set(framework_loops.present()) >= {"inlined loop", "barest loop", "Trainer"}
     for name, of in weights.items():
         assert torch.equal(of, weights["inlined loop"]) == (name != "barest loop")
@@ -244,13 +244,14 @@ def test_the_frameworks_record_has_every_loop_and_all_did_the_same_work():
 
 
 def test_a_loop_is_compared_within_each_round(monkeypatch):
-    seconds = {"inlined loop": [2.0, 4.0, 1.0, 3.0], "Trainer": [8.0, 4.0, 3.0, 5.0]}
+    seconds = {"inlined loop": [0.002, 0.004, 0.001], "Trainer": [0.004, 0.004, 0.003]}
     monkeypatch.setattr(
         framework_record, "measured", lambda *how: {"times": seconds, "same": dict.fromkeys(seconds, True)}
     )
-    found = framework_record.report(Uncached(), pieces=1, rounds=2)["loops"]
-    assert found["Trainer"]["by_round"] == {"low": 2.25, "median": 2.5, "high": 2.75}  # 4 / 2 and 3 / 1
-    assert found["inlined loop"]["by_round"]["median"] == 1.0 and found["Trainer"]["over_inlined"] == 3.0
+    found = framework_record.report(Uncached(), pieces=1, rounds=3)["loops"]
+    assert found["Trainer"]["by_round"] == {"low": 1.5, "median": 2.0, "high": 2.5}  # of 2, 1, 3
+    assert found["inlined loop"]["extra_us"] == 0.0 and found["Trainer"]["extra_us"] == 2_000.0
+    assert found["Trainer"]["over_inlined"] == 3.0 and found["Trainer"]["median_over_inlined"] == 2.0
 
 
 def test_a_framework_that_is_missing_is_named_and_left_out(monkeypatch, capsys):
@@ -260,8 +261,22 @@ def test_a_framework_that_is_missing_is_named_and_left_out(monkeypatch, capsys):
     assert "Ignite is left out: pip install pytorch-ignite" in capsys.readouterr().err
 
 
-def test_a_stamped_loader_counts_the_time_between_batches():
-    loader = framework_loops.Stamped([("a",), ("b",)], 7)
-    assert [batch[0] for batch in loader] == list("abababa") and len(loader) == 7
-    loader.stamps = [0.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0]
-    assert loader.seconds(skip=2, group=2) == [2.0, 3.0]
+def test_loops_take_turns_and_one_that_raises_is_heard():
+    made, loaders = [], {name: framework_loops.TurnLoader([("x",)], 6, 2) for name in "ab"}
+
+    def loop(name):
+        for _ in loaders[name]:
+            made.append(name)
+
+    for name, loader in loaders.items():
+        loader.start(lambda name=name: loop(name))
+    for _ in range(3):
+        for loader in loaders.values():
+            loader.turn()
+    assert "".join(made) == "aabb" * 3 and [len(loader.seconds) for loader in loaders.values()] == [2, 2]
+    with pytest.raises(ZeroDivisionError):
+        framework_loops.TurnLoader([("x",)], 2, 1).start(lambda: 1 / 0)
+    failing = framework_loops.TurnLoader([("x",)], 2, 1)
+    failing.start(lambda: [1 / 0 for _ in failing])
+    with pytest.raises(ZeroDivisionError):
+        failing.turn()
