@@ -665,6 +665,24 @@ def _keep(state=lambda model: copy.deepcopy(model.state_dict()), better=lambda l
     return keep_best
 
 
+def _forgets_a_best_of_0(best, model, loss, epoch):
+    if math.isnan(loss) or (best and best["loss"] and loss >= best["loss"]):
+        return best
+    return {"loss": loss, "epoch": epoch, "state": copy.deepcopy(model.state_dict())}
+
+
+def _only_in_the_if(best, model, loss, epoch):
+    if best is None or loss < best["loss"]:
+        best = {"loss": loss, "epoch": epoch, "state": copy.deepcopy(model.state_dict())}
+        return best
+
+
+def _none_for_nan(best, model, loss, epoch):
+    if math.isnan(loss):
+        return None
+    return _keep()(best, model, loss, epoch)
+
+
 @pytest.mark.parametrize(
     "keep, mistake, words",
     [
@@ -678,6 +696,9 @@ def _keep(state=lambda model: copy.deepcopy(model.state_dict()), better=lambda l
         (_keep(nan=lambda loss: False), "takes_a_first_nan", "nothing is ever lower"),
         (_keep(better=lambda loss, best: loss > best), "takes_the_highest", "the worst epoch of the run"),
         (lambda best, model, loss, epoch: copy.deepcopy(model.state_dict()), "gives_the_state_alone", "one dict"),
+        (_forgets_a_best_of_0, "takes_a_loss_of_0_for_none", "Ask `is None`"),
+        (_only_in_the_if, "loses_the_best_where_nothing_is_better", "Hand back what came in"),
+        (_none_for_nan, "loses_the_best_where_nothing_is_better", "got None"),
     ],
 )  # fmt: skip
 def test_ways_to_keep_the_best_that_people_try_first_are_recognised(keep, mistake, words):
@@ -706,7 +727,8 @@ def _saves_nan_as_inf(best, model, loss, epoch):
          "the kept state: changes with it; it should be: stays"),
         (_keep(lambda model: list(model.state_dict().values())), "wrong", "the state that is kept: a list"),
         (_saves_nan_as_inf, "wrong", "at [0]: expected None, got a tuple"),
-        (lambda best, model, loss, epoch: (loss, epoch, model.state_dict()), "wrong", "expected a tuple"),
+        (lambda best, model, loss, epoch: (loss, epoch, model.state_dict()), "wrong",
+         "as (epoch, loss): a tuple came back"),
         (lambda best, model, loss, epoch: {"loss": loss, "step": epoch, "state": {}}, "wrong", "without 'epoch'"),
         (_keep(better=lambda loss, best: loss < best - 0.3), "wrong", "the best after each epoch"),
         (lambda best, model, loss, epoch: torch.save(model.state_dict(), "/nowhere/best.pt"), "raised", "nowhere"),

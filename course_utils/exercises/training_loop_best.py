@@ -52,14 +52,16 @@ def _best_facts(fn: Callable, result, best, model: _Net, loss: float, epoch: int
         model.train_to(epoch)
         kept = fn(kept, model, loss, epoch)
         seen.append(_told(kept))
-    return {_BEST: seen} | _state_facts(kept, model)
+    other = next((told for told in seen if isinstance(told, str)), None)
+    return {_BEST: Said(other, f"{other} came back") if other else seen} | _state_facts(kept, model)
 
 
-def _told(best) -> object:
+def _told(best) -> tuple | str | None:
+    """(epoch, loss), or what it is if it is no such dict."""
     if best is None:
         return None
     if not isinstance(best, Mapping):
-        return Said(f"{kind(best)}", f"{kind(best)}")
+        return kind(best)
     missing = [name for name in ("loss", "epoch", "state") if name not in best]
     return f"a dict without {missing[0]!r}" if missing else (best["epoch"], best["loss"])
 
@@ -101,6 +103,7 @@ def _sound(*best: tuple | None) -> dict:
         ([0.5, 0.25, 0.25, 0.5],),
         ([0.5, 0.25, math.nan, 0.375],),
         ([math.nan, 0.5, 0.25, 0.375],),
+        ([0.5, 0.0, 0.25],),
     ],
     expected=[
         _sound((0, 0.5)),
@@ -109,6 +112,7 @@ def _sound(*best: tuple | None) -> dict:
         _sound((0, 0.5), (1, 0.25), (1, 0.25), (1, 0.25)),
         _sound((0, 0.5), (1, 0.25), (1, 0.25), (1, 0.25)),
         _sound(None, (1, 0.5), (2, 0.25), (2, 0.25)),
+        _sound((0, 0.5), (1, 0.0), (1, 0.0)),
     ],
     arrange=_first_epoch,
     probe=_best_facts,
@@ -130,8 +134,8 @@ def keep_best(best, model, loss: float, epoch: int):
 
     best    : what the call before returned; None at first
     model   : an nn.Module as it is after this epoch; it is trained on afterwards
-    loss    : its validation loss; lower is better, of equal ones the first stays the best. NaN is
-              never the best, not even where there is none yet
+    loss    : its validation loss, a finite number or NaN; lower is better, of equal ones the first
+              stays the best. NaN is never the best, not even where there is none yet
     epoch   : 0, 1, ...
     returns : None while no loss was a number, else a dict: "loss" and "epoch" of the best, and
               "state", the state dict (parameters and buffers) that the model had then. Whatever
@@ -275,6 +279,29 @@ def loses_the_best_where_nothing_is_better(best, model, loss, epoch):
     epoch, however bad, is the best again. Hand back what came in."""
     found = _kept(best, model, loss, epoch)
     return None if found is best else found
+
+
+@keep_best.form_of("loses_the_best_where_nothing_is_better")
+def hands_back_inside_the_if_alone(best, model, loss, epoch):
+    found = _kept(best, model, loss, epoch, nan=True)
+    return None if found is best else found
+
+
+@keep_best.form_of("loses_the_best_where_nothing_is_better")
+def loses_the_best_for_a_nan_alone(best, model, loss, epoch):
+    return None if math.isnan(loss) else _kept(best, model, loss, epoch)
+
+
+@keep_best.wrong
+def takes_a_loss_of_0_for_none(best, model, loss, epoch):
+    """A best loss of 0.0 counts as none at all: `if best["loss"]` and `best["loss"] or ...` are false for the number 0,
+    as for None, and whatever comes next takes its place. Ask `is None`."""
+    return _kept(best if best and best["loss"] else None, model, loss, epoch)
+
+
+@keep_best.form_of("takes_a_loss_of_0_for_none")
+def takes_a_loss_of_0_for_none_and_a_nan_for_a_loss(best, model, loss, epoch):
+    return _kept(best if best and best["loss"] else None, model, loss, epoch, nan=True)
 
 
 @keep_best.wrong

@@ -13,6 +13,7 @@ from course_utils.exercises.facts import Said
 _ORDER, _MODES = "what happened, in order", "the mode of the model, at each forward"
 _GRADIENTS, _WEIGHT = "the gradient that each update was made from", "the weight at the end"
 _MEAN, _GRAPHS = "the mean loss", "graphs of earlier batches, when a loss is computed"
+_WITH_GRAPH = Said("with its graph", "a tensor with its graph (.item() takes the number)")
 _LR, _MODE = 0.125, {True: "training", False: "evaluation"}
 
 
@@ -96,9 +97,7 @@ def epoch_facts(result, model, optimizer, loss_fn, batches) -> dict:
         _MODES: model.modes,
         _GRADIENTS: optimizer.gradients,
         _WEIGHT: model.weight.item(),
-        _MEAN: Said("with its graph", "a tensor with its graph (.item() takes the number)")
-        if _has_graph(result)
-        else result,
+        _MEAN: _WITH_GRAPH if _has_graph(result) else result,
         _GRAPHS: alive if many else "one at most",
     }
 
