@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from operator import length_hint
-from typing import Any
+from typing import Any, TextIO
 
 SECONDS = 0.1  # between two looks of the bar
 
@@ -26,16 +26,19 @@ def planned_updates(
 
 @contextmanager
 def progress_bar(
-    total: int | None, *, made: int, clock: Callable[[], float] = time.perf_counter
+    total: int | None, *, made: int, file: TextIO | None = None, clock: Callable[[], float] = time.perf_counter
 ) -> Iterator[Callable[[dict], None]]:
     """A function that shows a row. It draws ten times a second, whatever the number of rows.
 
     total : updates from the run's start to its end; None shows a count without an end
     made  : updates made before
+    file  : where it is drawn as text, each drawing after a carriage return; None: as a widget, or on stderr
     """
-    from tqdm.auto import tqdm
+    import tqdm
+    import tqdm.auto
 
-    with tqdm(total=total, initial=made, unit="step", mininterval=0, miniters=1) as bar:
+    how = {"total": total, "initial": made, "unit": "step", "mininterval": 0, "miniters": 1}
+    with tqdm.auto.tqdm(**how) if file is None else tqdm.tqdm(**how, file=file) as bar:
         shown = _Shown(bar, clock)
         try:
             yield shown.add

@@ -13,7 +13,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from torch import nn
@@ -48,7 +48,7 @@ class Trainer:
     seed       : set the generators before each window from (seed, step, rank), so dropout does not depend on what else
                  drew; None touches no generator
     device     : where inputs and targets are moved; None leaves them
-    progress   : show a bar in `fit`
+    progress   : show a bar in `fit`; a text stream in place of True: draw it there
     on_step    : on_step(trainer, report, keys) after clipping, before the weights change: the one extension point
     max_skips  : updates skipped in a row after which the run ends with a NonFiniteError
     patience, min_delta, keep_best : the early stop, and whether the best model is kept, as in `best.Best`
@@ -76,7 +76,7 @@ class Trainer:
         seed: int | None = None,
         rank: int = 0,
         device: torch.device | str | None = None,
-        progress: bool = False,
+        progress: bool | TextIO = False,
         on_step: Callable | None = None,
         max_skips: int = 100,
         patience: int | None = None,
@@ -171,10 +171,10 @@ class Trainer:
 
     def _bar(self, loader, num_epochs, num_steps) -> AbstractContextManager[Callable[[dict], None]]:
         """A function that shows a row, or does nothing."""
-        if not self.progress:
+        if self.progress is False or self.progress is None:
             return nullcontext(lambda row: None)
         planned = planned_updates(loader, accumulate=self.accumulate, num_epochs=num_epochs, num_steps=num_steps)
-        return progress_bar(planned, made=self.step)
+        return progress_bar(planned, made=self.step, file=None if self.progress is True else self.progress)
 
     def _updates(self, loader, num_epochs, num_steps, val_loader, stop: StopRequest) -> Iterator[dict[str, Any]]:
         """Epoch after epoch until a total or a stop; each epoch's end is settled before the next begins."""

@@ -1,3 +1,5 @@
+import io
+
 import pytest
 
 from course_utils.progress_bar import SECONDS, planned_updates, postfix, progress_bar
@@ -68,6 +70,17 @@ def test_the_last_rows_are_shown_also_where_the_run_fails(bars):
     with progress_bar(9, made=0, clock=Clock()):
         pass
     assert bars[1].calls == ["closed"]  # nothing to show
+
+
+def test_a_bar_goes_into_a_text_where_one_is_given(bars):
+    text, clock = io.StringIO(), Clock()
+    with progress_bar(8, made=3, file=text, clock=clock) as show:
+        for _ in range(5):
+            show(ROW)
+            clock.now += 0.02
+    first, *_, last = text.getvalue().rstrip().split("\r")
+    assert bars == [] and last.startswith("100%") and "8/8" in last
+    assert last.endswith(f"{postfix(ROW, 0.5)}]") and "loss" not in first
 
 
 def test_the_words_are_loss_lr_norm_and_waiting():

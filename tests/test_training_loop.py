@@ -1,3 +1,4 @@
+import io
 import math
 import signal
 import subprocess
@@ -727,6 +728,9 @@ def test_the_bar_counts_updates_and_changes_nothing(capsys):
     shown = capsys.readouterr().err
     assert "4/4" in shown and all(f"{name}=" in shown for name in ("loss", "lr", "norm", "wait"))
     assert torch.equal(weights(trainer), weights(run(num_epochs=2, accumulate=4)))
+    text = io.StringIO()
+    run(num_epochs=2, accumulate=4, progress=text)
+    assert "4/4" in text.getvalue() and "loss=" in text.getvalue() and capsys.readouterr().err == ""
 
 
 def test_what_belongs_to_an_update_reaches_it_and_the_rest_does_not(monkeypatch):
