@@ -826,12 +826,51 @@ def test_the_parts_of_the_checks_make_a_right_answer():
     assert judged("training_loop-5", _checks())[0] == "right"
 
 
+def _of_all_groups(optimizer):
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _in_evaluation_without_clearing(*given):
+    with eval_mode(given[0]):
+        found = _checks(run=lambda model: model, clear=False)(*given)
+        given[0].zero_grad()
+        return found
+
+
+def _evaluates_and_trains(model, *given):
+    model.eval()
+    found = _checks(run=lambda model: model)(model, *given)
+    model.zero_grad()
+    model.train()
+    return found
+
+
+def _with_ids_of_the_copy(model, optimizer, *given):
+    twin = copy.deepcopy(model)
+    return _checks(run=lambda model: model)(twin, optimizer, *given)
+
+
 @pytest.mark.parametrize(
     "find_all, mistake, words",
     [
         (_checks(run=lambda model: model), "leaves_traces", "norm.running_mean"),
-        (_checks(run=lambda model: model, clear=False), "reads_old_gradients", "wrong in a notebook that was used"),
-        (_checks(run=lambda model: model.eval()), "stays_in_evaluation_mode", "the modes after it"),
+        (_checks(run=lambda model: model, clear=False), "leaves_traces", "old ones pass for its own"),
+        (_in_evaluation_without_clearing, "reads_old_gradients", "wrong in a notebook that was used"),
+        (_checks(run=lambda model: model.eval()), "leaves_another_mode", "the modes after it"),
+        (_evaluates_and_trains, "leaves_another_mode", "what was frozen is awake"),
+        (_checks(own=lambda named, optimizer: [n for n, p in named if p not in _of_all_groups(optimizer)]),
+         "compares_what_parameters_look_like", "compare the entries"),
+        (_checks(own=lambda named, optimizer: [n for n, p in named if not any((p == q).all() for q in
+                                               _of_all_groups(optimizer) if p.shape == q.shape)]),
+         "compares_what_parameters_look_like", "equal entries are another parameter"),
+        (_with_ids_of_the_copy, "asks_for_the_copy", "every parameter of every model"),
+        (_checks(got=lambda g: g is not None and bool(g.all())), "asks_another_question_than_all_zeros", "inactive"),
+        (_checks(got=lambda g: g is not None and g.sum() != 0), "asks_another_question_than_all_zeros", "cancel out"),
+        (_checks(got=lambda g: g is not None and g.max() != 0), "asks_another_question_than_all_zeros", "positive"),
+        (_checks(got=lambda g: g is not None and g.norm() >= 1e-6), "asks_another_question_than_all_zeros", "1e-10"),
+        (_checks(got=lambda g: g is not None and g.abs().sum() >= 1e-3), "asks_another_question_than_all_zeros", "any"),
+        (_checks(got=lambda g: g is not None and not torch.allclose(g, torch.zeros_like(g))),
+         "asks_another_question_than_all_zeros", "allclose"),
         (_checks(got=lambda g: g is not None), "overlooks_zeros", "a ReLU whose units are never active"),
         (_checks(got=lambda g: g.abs().sum() > 0), "fails_for_none", "'NoneType' object has no attribute 'abs'"),
         (_checks(unseen=[]), "calls_unseen_sound", "never looked at"),
@@ -853,9 +892,8 @@ def test_checks_before_a_training_that_people_write_first_are_recognised(find_al
         (_checks(bad=lambda t, c: {v for v in t.tolist() if not 0 <= v < c}), "wrong", "expected a list, got a set"),
         (_checks(bad=lambda t, c: [] if len(t.unique()) <= c else [3]), "wrong", "Target 3 is out of bounds"),
         (_checks(bad=lambda t, c: 1 / 0), "raised", "ZeroDivisionError"),
-        (_checks(got=lambda g: g is not None and bool(g.all())), "wrong", "some units are inactive"),
         (_checks(own=lambda named, optimizer: [p for n, p in named if p not in optimizer.param_groups[0]["params"]]),
-         "raised", "must match the size"),
+         "wrong", "must match the size"),
         (_checks(own=lambda named, optimizer: None), "wrong", "not_in_optimizer: expected a list, got None"),
         (_checks(own=lambda named, optimizer: sorted(n for n, p in named if n not in optimizer.state)), "wrong",
          "not_in_optimizer: expected length 0, got length 5"),

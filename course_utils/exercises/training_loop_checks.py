@@ -21,6 +21,7 @@ _CASES = {
     ("dead", (0, 2, 1, 0)): (["body.weight", "head.weight", "norm.bias", "norm.weight"], [], []),
     ("cut, old", (0, 2, 1, 0)): (_BODY, [], []),
     ("replaced", (4, -1, 1, 4)): (None, _HEAD, [-1, 4]),
+    ("tiny", (2, 2, 2, 2)): ([], [], []),
 }
 _WORDS = {
     "cut": "a head that gets a detached tensor",
@@ -28,6 +29,7 @@ _WORDS = {
     "frozen": "a body that is frozen on purpose",
     "dead": "units that are never active",
     "old": "gradients left over from an earlier use",
+    "tiny": "a sound model with gradients of about 1e-10",
 }
 
 
@@ -67,8 +69,8 @@ def find_faults(model, optimizer, loss_fn, inputs, targets, num_classes: int) ->
     targets   : int64 (B,), classes 0 ... num_classes - 1 if all is well
     returns   : a dict of three sorted lists, empty where all is well:
                 "no_gradient"      names of trainable parameters whose gradient, after one backward
-                                   pass of this batch, is None or 0 everywhere; None in place of
-                                   the list if a target is out of range
+                                   pass of this batch in either mode, is None or 0 everywhere; None
+                                   in place of the list if a target is out of range
                 "not_in_optimizer" names of trainable parameters that no group holds
                 "bad_targets"      the targets that are no class, each once
 
@@ -109,16 +111,17 @@ def _bad(targets, num_classes, *, good=lambda target, num_classes: 0 <= target <
 
 def _faults(
     model, optimizer, loss_fn, inputs, targets, num_classes, *, twin=copy.deepcopy, after=lambda model: None, bad=None,
-    first=False, unseen=None, silent=None, outside=None, of_the_twin=False,
+    first=False, unseen=None, silent=None, outside=None, of_the_twin=False, retold=lambda bad: bad,
 ) -> dict:  # fmt: skip
     """The answer with its decisions as arguments; `first`: the loss is computed before the targets are looked at."""
     wrong, names, used = _bad(targets, num_classes, **(bad or {})), unseen, model
-    if first or not wrong:
+    if of_the_twin or first or not wrong:
         used = twin(model)
+    if first or not wrong:
         names = _silent(used, loss_fn, inputs, targets, **(silent or {}))
         after(used)
     found = _outside(used if of_the_twin else model, optimizer, **(outside or {}))
-    return dict(zip(FOUND, (names, found, wrong), strict=True))
+    return dict(zip(FOUND, (names, found, retold(wrong)), strict=True))
 
 
 def _form(mistake: str, **how) -> None:
@@ -155,13 +158,16 @@ _form("computes_the_loss_first", first=True, twin=_cleared, after=_cleared)
 
 @find_faults.wrong
 def leaves_traces(model, optimizer, loss_fn, inputs, targets, num_classes):
-    """The pass is made with the model itself: BatchNorm's statistics move by this batch, or the gradients of the check
-    go into the first update. A check that changes the run is a new fault. Use a copy."""
+    """The pass is made with the model itself: BatchNorm's statistics move by this batch, the gradients of the check go
+    into the first update, and old ones pass for its own. A check that changes the run is a new fault. Use a copy."""
     return _faults(model, optimizer, loss_fn, inputs, targets, num_classes, twin=_cleared)
 
 
 _form("leaves_traces", twin=_cleared, after=_cleared)
 _form("leaves_traces", twin=lambda model: _cleared(model).train())
+_form("leaves_traces", twin=_itself)
+_form("leaves_traces", twin=_itself, after=_cleared)
+_form("leaves_traces", twin=_in_evaluation_mode, after=lambda model: model.train())
 
 
 @find_faults.form_of("leaves_traces")
@@ -170,24 +176,29 @@ def leaves_its_gradients(model, optimizer, loss_fn, inputs, targets, num_classes
         return _faults(model, optimizer, loss_fn, inputs, targets, num_classes, twin=_cleared)
 
 
+@find_faults.form_of("leaves_traces")
+def leaves_its_gradients_among_old_ones(model, optimizer, loss_fn, inputs, targets, num_classes):
+    with eval_mode(model):
+        return _faults(model, optimizer, loss_fn, inputs, targets, num_classes, twin=_itself)
+
+
 @find_faults.wrong
 def reads_old_gradients(model, optimizer, loss_fn, inputs, targets, num_classes):
     """Gradients that were there before are not taken away: a parameter that gets none still shows the one of an earlier
     use, and the cut is not seen. The check is right in a fresh kernel, and wrong in a notebook that was used."""
-    return _faults(model, optimizer, loss_fn, inputs, targets, num_classes, twin=_itself)
-
-
-_form("reads_old_gradients", twin=_itself, after=_cleared)
+    with eval_mode(model):
+        return _faults(model, optimizer, loss_fn, inputs, targets, num_classes, twin=_itself, after=_cleared)
 
 
 @find_faults.wrong
-def stays_in_evaluation_mode(model, optimizer, loss_fn, inputs, targets, num_classes):
-    """The model is put into evaluation mode, so that no statistics move, and is left in it: the first epoch trains
-    without Dropout. Put each module's own mode back, or use a copy."""
+def leaves_another_mode(model, optimizer, loss_fn, inputs, targets, num_classes):
+    """The model is put into evaluation mode, so that no statistics move. Left in it, the first epoch trains without
+    Dropout; after model.train() what was frozen is awake. Put each module's own mode back, or use a copy."""
     return _faults(model, optimizer, loss_fn, inputs, targets, num_classes, twin=_in_evaluation_mode, after=_cleared)
 
 
-_form("stays_in_evaluation_mode", twin=_in_evaluation_mode)
+_form("leaves_another_mode", twin=_in_evaluation_mode)
+_form("leaves_another_mode", twin=_in_evaluation_mode, after=lambda model: _cleared(model.train()))
 
 
 @find_faults.wrong
@@ -211,11 +222,20 @@ for _got in (lambda grad: grad.any(), lambda grad: grad.norm() > 0):
 
 
 @find_faults.wrong
-def takes_one_zero_for_none(model, optimizer, loss_fn, inputs, targets, num_classes):
-    """A parameter is reported as soon as one entry of its gradient is 0. In every sound network some units are inactive
-    for a batch, and pixels of the background are 0: the list names half of the model. All entries have to be 0."""
+def asks_another_question_than_all_zeros(model, optimizer, loss_fn, inputs, targets, num_classes):
+    """ "0 everywhere" is asked otherwise, and sound parameters are reported: all() fails where one unit is inactive;
+    sum() is 0 where entries cancel out, as over the classes in the bias before cross entropy; max() is 0 where no entry
+    is positive; a threshold, or allclose, takes small entries for 0. It is `not grad.any()`."""
     got = {"got": lambda grad: grad is not None and grad.all()}
     return _faults(model, optimizer, loss_fn, inputs, targets, num_classes, silent=got)
+
+
+for _got in (
+    lambda grad: grad is not None and grad.sum() != 0,
+    lambda grad: grad is not None and grad.max() > 0,
+    lambda grad: grad is not None and grad.norm() > 1e-7,  # and allclose, which has a tolerance of 1e-8
+):
+    _form("asks_another_question_than_all_zeros", silent={"got": _got})
 
 
 @find_faults.wrong
@@ -226,14 +246,19 @@ def asks_for_the_copy(model, optimizer, loss_fn, inputs, targets, num_classes):
 
 
 @find_faults.wrong
-def compares_shapes(model, optimizer, loss_fn, inputs, targets, num_classes):
-    """Parameters are compared by shape (or by name, or by how many there are): a replaced head has the shape of the old
-    one, so that the one fault that is looked for is not seen. The same parameter is the same object."""
+def compares_what_parameters_look_like(model, optimizer, loss_fn, inputs, targets, num_classes):
+    """Parameters are compared by what they look like and not by which they are. A replaced head has shape, name and
+    number of the old one, and the fault is not seen. `p in list` and == compare the entries: other shapes are an error,
+    and equal entries are another parameter all the same. Compare id(p), ask with `is`, or use a set."""
     same = {"same": lambda p, q: p.shape == q.shape}
     return _faults(model, optimizer, loss_fn, inputs, targets, num_classes, outside=same)
 
 
-_form("compares_shapes", outside={"same": lambda p, q: True})
+_form("compares_what_parameters_look_like", outside={"same": lambda p, q: True})
+for _first, _all in ((False, False), (True, False), (False, True), (True, True)):
+    _form(
+        "compares_what_parameters_look_like", first=_first, outside={"same": lambda p, q: p in [q], "frozen": _frozen}
+    )
 
 
 @find_faults.wrong
@@ -264,6 +289,7 @@ def takes_num_classes_for_a_class(model, optimizer, loss_fn, inputs, targets, nu
 
 
 _form("takes_num_classes_for_a_class", bad={"good": lambda target, num_classes: target <= num_classes})
+_form("takes_num_classes_for_a_class", retold=lambda bad: [target for target in bad if target != 3])
 
 
 @find_faults.wrong
