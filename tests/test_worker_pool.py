@@ -308,8 +308,16 @@ def test_ctrl_c_reaches_the_main_process_alone_and_no_batch_is_lost():
     assert len(got + list(iteration)) == 4
 
 
+@pytest.fixture
+def looks_often(monkeypatch):
+    """PyTorch looks whether its workers live every fifth of a second, not every 5 s."""
+    look = torch.utils.data.dataloader._MultiProcessingDataLoaderIter._try_get_data
+    assert look.__defaults__ == (5.0,)
+    monkeypatch.setattr(look, "__defaults__", (0.2,))
+
+
 @pytest.mark.parametrize("noticed", [True, False])
-def test_persistent_workers_that_ended_are_made_anew(noticed):
+def test_persistent_workers_that_ended_are_made_anew(noticed, looks_often):
     loader = loader_of(persistent_workers=True)
     list(loader)
     for child in multiprocessing.active_children():
