@@ -256,9 +256,7 @@ def compares_what_parameters_look_like(model, optimizer, loss_fn, inputs, target
 
 _form("compares_what_parameters_look_like", outside={"same": lambda p, q: True})
 for _first, _all in ((False, False), (True, False), (False, True), (True, True)):
-    _form(
-        "compares_what_parameters_look_like", first=_first, outside={"same": lambda p, q: p in [q], "frozen": _frozen}
-    )
+    _form("compares_what_parameters_look_like", first=_first, outside={"same": lambda p, q: p in [q], "frozen": _all})
 
 
 @find_faults.wrong
