@@ -17,6 +17,7 @@ from course_utils.labs.optimizer_step_drawing import HEIGHT, window_svg
 from course_utils.labs.optimizer_step_situations import RULE_WORDS, SITUATIONS, View, look, verdict, words
 from course_utils.labs.optimizer_step_windows import (
     CLOSE,
+    LOSSES,
     MOST_EXAMPLES,
     MOST_PARTS,
     NORMS,
@@ -80,7 +81,7 @@ class MicroBatchLab(Bench):
         self._forget()
         goal = (
             f"in {len(SITUATIONS)} of {len(SITUATIONS)} situations the gradient error is below {WITHIN} and the "
-            "activations fit in the memory, or you say rightly that no rule makes it so"
+            "activations fit in the memory limit, or you say rightly that no rule makes it so"
         )
         super().__init__(
             "optimizer_step",
@@ -151,6 +152,8 @@ def _situation_knobs(first: Setting) -> dict[str, Any]:
         "where": choice("Ignored are", WHERE, first.where),
         "norm": choice("Network", NORMS, first.norm),
         "planned": number("Planned parts", first.planned, low=1, high=MOST_PARTS, step=1),
+        "loss": choice("Loss", LOSSES, first.loss),
+        "room": number("Memory, captions", first.room, low=2, high=16, step=1),
     }
 
 
@@ -164,5 +167,5 @@ def _cut_knobs() -> list[Any]:
 
 
 def micro_batch_lab() -> MicroBatchLab:
-    """Six windows of captions: cut each until it fits, and find the rule that adds the pieces up to the whole."""
+    """Seven windows of captions: cut each until it fits, and find the rule that adds the pieces up to the whole."""
     return MicroBatchLab()

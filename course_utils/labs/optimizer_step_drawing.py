@@ -12,10 +12,10 @@ from typing import NamedTuple
 from course_utils.figures import REFERENCE, RIGHT, WRONG
 from course_utils.labs.curves import svg_line, svg_picture, svg_text
 from course_utils.labs.optimizer_step_situations import RULE_WORDS, View, kib
-from course_utils.labs.optimizer_step_windows import CLOSE, TOKENS, kept_targets
+from course_utils.labs.optimizer_step_windows import CLOSE, WORDS, kept_targets
 
 WIDTH, LEFT, RIGHT_END = 650, 150, 636
-CELLS, CELL = 26, 6  # where the captions begin, pixels of a target
+CELLS, CELL = 26, 6  # where the captions begin, pixels of a word
 ERRORS, ROW = 158, 18  # where the errors begin, pixels of a rule
 MEMORY = ERRORS + 34 + ROW * len(RULE_WORDS) + 46
 HEIGHT = MEMORY + 44
@@ -42,7 +42,7 @@ def window_svg(view: View) -> str:
     parts = list(_parts(view.setting.lengths))
     body = [
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        svg_text(4, 14, "The window: a column for each caption, full where its targets count", anchor="start",
+        svg_text(4, 14, "The window: a column for each caption, full where its words count", anchor="start",
                  more='font-weight="bold"'),
         *_captions(view, parts),
         *_weights(view, parts),
@@ -55,12 +55,12 @@ def window_svg(view: View) -> str:
 def said(view: View) -> str:
     """The picture in words."""
     each = "; ".join(
-        f"{length} examples with {count} targets, times {weight:.3g}"
+        f"{length} captions with {count} words that count, times {weight:.3g}"
         for length, count, weight in zip(view.setting.lengths, view.counts, view.weights, strict=True)
     )
     return (
         f"Micro-batches: {each}. With the rule {view.setting.rule} the gradient error is {view.found.error:.1e}; "
-        f"{kib(view.kept)} KiB are kept, there are {kib(view.limit)}. Rules tried on this cut: {len(view.tried)}."
+        f"{kib(view.kept)} KiB are kept, the limit is {kib(view.limit)}. Rules tried on this cut: {len(view.tried)}."
     )
 
 
@@ -76,27 +76,28 @@ def _parts(lengths: tuple[int, ...]) -> Iterator[_Part]:
 
 
 def _captions(view: View, parts: list[_Part]) -> Iterator[str]:
-    kept, height = kept_targets(view.setting), TOKENS * CELL
-    for part in parts:
+    kept, height = kept_targets(view.setting), WORDS * CELL
+    for part, size in zip(parts, view.each, strict=True):
+        edge = REFERENCE if size <= view.limit else WRONG
         yield (
             f'<rect class="part" x="{part.x:.1f}" y="{CELLS - 4}" width="{part.width:.1f}" height="{height + 8}" '
-            f'fill="none" stroke="{REFERENCE}"/>'
+            f'fill="none" stroke="{edge}" stroke-width="{1 if edge == REFERENCE else 2}"/>'
         )
         for place in range(part.length):
             x = part.x + (part.width - part.length * part.column) / 2 + place * part.column
             full = kept[part.first + place] * CELL
-            size = f'x="{x:.1f}" width="{part.column - 1.5:.1f}"'
-            yield f'<rect {size} y="{CELLS}" height="{height - full}" fill="white" stroke="{_GREY}"/>'
-            yield f'<rect class="counts" {size} y="{CELLS + height - full}" height="{full}" fill="{REFERENCE}"/>'
+            where = f'x="{x:.1f}" width="{part.column - 1.5:.1f}"'
+            yield f'<rect {where} y="{CELLS}" height="{height - full}" fill="white" stroke="{_GREY}"/>'
+            yield f'<rect class="counts" {where} y="{CELLS + height - full}" height="{full}" fill="{REFERENCE}"/>'
 
 
 def _weights(view: View, parts: list[_Part]) -> Iterator[str]:
-    y = CELLS + TOKENS * CELL + 18
+    y = CELLS + WORDS * CELL + 18
     for part, count, weight in zip(parts, view.counts, view.weights, strict=True):
-        yield svg_text(part.middle, y, f"{part.length} ex." if part.length else "empty")
+        yield svg_text(part.middle, y, f"{part.length} capt." if part.length else "empty")
         yield svg_text(part.middle, y + 16, f"{count} count")
         yield svg_text(part.middle, y + 32, f"\u00d7 {weight:.3f}", more='font-weight="bold"')
-    words = f"its mean loss \u00d7 {RULE_WORDS[view.setting.rule]}"
+    words = f"its loss \u00d7 {RULE_WORDS[view.setting.rule]}"
     yield svg_text(4, y + 50, words, anchor="start", color=REFERENCE)
 
 
@@ -145,7 +146,7 @@ def _memory(view: View) -> Iterator[str]:
     width = view.kept * scale
     yield f'<rect class="kept" x="{LEFT}" y="{MEMORY + 2}" width="{width:.1f}" height="18" fill="{color}"/>'
     yield f'<path d="M{limit:.1f} {MEMORY - 3} V{MEMORY + 25}" stroke="#000000" stroke-width="2"/>'
-    yield svg_text(limit, MEMORY + 38, f"there are {kib(view.limit)} KiB")
+    yield svg_text(limit, MEMORY + 38, f"memory limit {kib(view.limit)} KiB")
     inside = width > 0.7 * (RIGHT_END - LEFT)
     x, look = (LEFT + width - 8, ("end", "#ffffff")) if inside else (max(LEFT + width, limit) + 8, ("start", "#333333"))
     yield svg_text(x, MEMORY + 15, f"{kib(view.kept)} KiB", anchor=look[0], color=look[1])

@@ -1,4 +1,4 @@
-"""What chapter 06's experiment asks: six situations, and whether a cut and a rule solve them.
+"""What chapter 06's experiment asks: seven situations, and whether a cut and a rule solve them.
 
 `labs.optimizer_step_windows` computes; no widget is known here.
 """
@@ -13,26 +13,30 @@ from typing import NamedTuple
 from course_utils.labs.optimizer_step_windows import (
     BATCH,
     CLOSE,
+    EACH,
     FROZEN,
-    IGNORED,
+    MOST_PARTS,
+    SORTED,
+    SUM,
     VARYING,
     WHOLE,
     Found,
     Setting,
     compare,
-    kept_bytes,
+    counted,
     limit_bytes,
+    part_bytes,
     window_of,
 )
 from course_utils.ragged import RULES, Window, cut
 
 TRIED_FIRST = 3  # rules, before "no rule does it" is judged
-RULE_WORDS = {  # what people write first; a micro-batch's mean loss is multiplied by this before backward
+RULE_WORDS = {  # what people write first; a micro-batch's loss is multiplied by this before backward
     "divided by accumulate": "1 / the planned number of micro-batches",
     "mean of means": "1 / the number of micro-batches that came",
-    "by examples": "its examples / all examples",
-    "by targets": "its targets that count / all that count",
-    "divided twice": "its targets that count / all that count / the number of micro-batches",
+    "by examples": "its captions / all captions",
+    "by targets": "its words that count / all that count",
+    "divided twice": "its words that count / all that count / the number of micro-batches",
     "added up": "1: nothing is divided",
     "first alone": "1 for the first, 0 for the others: a step after the first micro-batch",
     "last alone": "0, and 1 for the last: zero_grad before each micro-batch",
@@ -49,32 +53,39 @@ class Situation(NamedTuple):
 SITUATIONS = {
     "equal parts": Situation(
         Setting(32),
-        "In four equal micro-batches in which every target counts four rules agree (try them): a test with equal parts "
+        "In four equal micro-batches in which every word counts four rules agree (try them): a test with equal parts "
         "finds no mistake.",
     ),
     "the last window of an epoch": Situation(
         Setting(19),
-        "Four micro-batches of 8 were planned, and 19 examples are left. Divided by the planned number the step is too "
+        "Four micro-batches of 8 were planned, and 19 captions are left. Divided by the planned number the step is too "
         "short; a mean of means gives the short micro-batch as much say as a full one.",
     ),
-    "captions": Situation(
-        Setting(31, 0.5, VARYING),
-        "The loss is a mean over the tokens that count, not over examples: only they may be the weights.",
+    "short captions first": Situation(
+        Setting(31, 0.5, SORTED, planned=6, room=4),
+        "A micro-batch is as long as its longest caption, so many short ones fit where few long ones do. The parts are "
+        "unequal, and the words that count are their weights: the loss is a mean over words.",
     ),
-    "captions without any target": Situation(
-        Setting(32, 0.25, WHOLE),
-        "A micro-batch in which nothing counts has a mean of 0 / 0 and nothing to say: it is passed over. Rules that "
-        "count it make the step too short.",
+    "a sum over words": Situation(
+        Setting(31, 0.5, VARYING, loss=SUM),
+        "A sum has been divided by nothing: the gradients of the parts add up as they are, and each weight makes the "
+        "step shorter. That is why `update` refuses a loss with reduction='sum'.",
+    ),
+    "a mean over captions": Situation(
+        Setting(31, 0.5, VARYING, loss=EACH),
+        "This loss gives each caption the same say, long or short: what it is a mean over are captions, so captions "
+        "are the weights, and words that count are wrong here. `update` is told so by `count_fn`.",
     ),
     "BatchNorm": Situation(
         Setting(32, norm=BATCH),
         "BatchNorm takes mean and variance of the micro-batch in hand, so every cut is another function of the "
-        "examples, and no weighing of gradients mends that. Freeze it or take GroupNorm.",
+        "captions, and no weighing of gradients mends that. Freeze it or take GroupNorm.",
     ),
     "BatchNorm, frozen": Situation(
-        Setting(29, 0.5, VARYING, norm=FROZEN),
+        Setting(32, 0.25, WHOLE, norm=FROZEN),
         "In evaluation mode BatchNorm uses its running statistics, the same in every micro-batch: the weights may "
-        "accumulate again.",
+        "accumulate again. A micro-batch in which no word counts has a mean of 0 / 0 and is passed over; a rule that "
+        "counts it makes the step too short.",
     ),
 }
 
@@ -82,9 +93,9 @@ SITUATIONS = {
 class View(NamedTuple):
     """A setting, and what came of it.
 
-    counts, weights : of each micro-batch: targets that count, and what the rule multiplies its mean loss by
+    counts, weights : of each micro-batch: words that count, and what the rule multiplies its loss by
     found   : beside the whole batch
-    kept    : bytes of activations; `limit` is what there is
+    each    : bytes of activations that each micro-batch keeps; `limit` is what there is
     name    : of the situation; None for one of the reader's
     solved  : names of the situations solved until now, in order
     denied  : whether the reader said that no rule does it
@@ -95,12 +106,17 @@ class View(NamedTuple):
     counts: tuple[int, ...]
     weights: tuple[float, ...]
     found: Found
-    kept: int
+    each: tuple[int, ...]
     limit: int
     name: str | None
     solved: tuple[str, ...] = ()
     denied: bool = False
     tried: Mapping[str, float] = MappingProxyType({})
+
+    @property
+    def kept(self) -> int:
+        """Bytes of the largest micro-batch: the others are gone by then, or not there yet."""
+        return max(self.each)
 
     @property
     def fits(self) -> bool:
@@ -131,12 +147,12 @@ def look(
 ) -> View:
     """A setting computed; where it solves its situation, that one is added to `solved`."""
     parts = cut(window_of(setting.situation), setting.lengths)
-    counts = tuple(int((targets != IGNORED).sum()) for _, targets in parts)
+    counts = tuple(counted(targets) for _, targets in parts)
     weights = RULES[setting.rule](Window(list(counts), list(setting.lengths), setting.planned))
-    found, kept = compare(setting), kept_bytes(setting.situation, setting.lengths)
+    found, each = compare(setting), part_bytes(setting.situation, setting.lengths)
     tried = {**tried, setting.rule: found.error}
     view = View(
-        setting, counts, tuple(weights), found, kept, limit_bytes(setting.norm), name_of(setting), solved, denied, tried
+        setting, counts, tuple(weights), found, each, limit_bytes(setting), name_of(setting), solved, denied, tried
     )
     if view.name is None or view.name in solved or not is_solved(view):
         return view
@@ -145,7 +161,7 @@ def look(
 
 def is_solved(view: View) -> bool:
     """It fits, and the gradient is right, or the reader says rightly, and not at once, that no rule makes it so."""
-    if not view.denied:
+    if not view.denied or view.close:
         return view.fits and view.close
     return view.fits and len(view.tried) >= TRIED_FIRST and no_rule_does_it(view.setting)
 
@@ -156,7 +172,7 @@ def words(view: View) -> str:
     cut_words = " + ".join(map(str, lengths)) if len(lengths) > 1 else "not cut"
     return (
         f"gradient error {view.found.error:.1e} \u00b7 activations kept {kib(view.kept)} of {kib(view.limit)} KiB "
-        f"\u00b7 examples: {cut_words}"
+        f"\u00b7 captions: {cut_words}"
     )
 
 
@@ -175,8 +191,11 @@ def _denied(view: View) -> str:
     if not view.fits:
         return "\u25cb Cut the window until it fits in the memory first, then say so."
     if view.close:
-        return "\u25cb The rule in view does it."
-    if len(view.tried) < TRIED_FIRST:
+        return "\u2713 The rule in view does it: the whole batch's gradient, and it fits."
+    known = view.name in view.solved
+    if known and not no_rule_does_it(view.setting):
+        return "\u25cb Some rule does it, you found it before; the one in view does not."
+    if len(view.tried) < TRIED_FIRST and not known:
         return f"\u25cb Try {TRIED_FIRST} rules on this cut first, then say so."
     if no_rule_does_it(view.setting):
         return "\u2713 Right: with this cut no rule gives the whole batch's gradient."
@@ -187,10 +206,19 @@ def _judged(view: View) -> str:
     if not view.fits:
         times = view.kept / view.limit
         right = "The gradient is right, but i" if view.close else "I"
-        return f"\u25cb {right}t keeps {times:.1f} times the memory there is: cut the window smaller."
+        return f"\u25cb {right}t keeps {times:.1f} times the memory limit: {_smaller(view)}."
     if not view.close:
         return f"\u25cb The gradient is off by {view.found.error:.1%}: {_how(view.found)}."
     return "\u2713 The whole batch's gradient, and it fits."
+
+
+def _smaller(view: View) -> str:
+    """What to do about a micro-batch that does not fit."""
+    if len(view.setting.lengths) == 1:
+        return "raise Micro-batches until each part fits"
+    more = "raise Micro-batches further, or " if len(view.setting.lengths) < MOST_PARTS else ""
+    padded = " (its captions times the words of its longest one)" if view.setting.where == SORTED else ""
+    return f"{more}move the cuts: only the largest part counts{padded}"
 
 
 def _how(found: Found) -> str:
