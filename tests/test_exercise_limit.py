@@ -85,6 +85,13 @@ def _raises(error):
     raise error
 
 
+def test_a_call_in_time_is_sent_nothing_so_that_profilers_and_debuggers_go_on(monkeypatch):
+    """Python 3.11 stops for ever where PyThreadState_SetAsyncExc(thread, NULL) is called under a profile function."""
+    sent = []
+    monkeypatch.setattr(limit, "_send", lambda *what: sent.append(what))
+    assert call_with_limit(lambda: 7, seconds=60) == 7 and sent == []
+
+
 def test_it_works_in_a_thread_and_inside_another_limit():
     ended = []
     thread = threading.Thread(target=lambda: ended.append(_is_ended(plain)))
@@ -126,6 +133,7 @@ def test_what_is_sent_while_the_call_ends_gets_no_further(make, monkeypatch):
     def sends_when_woken(caller, wake, seconds):
         wake.acquire()
         limit._send(caller, make(caller))
+        return True
 
     monkeypatch.setattr(limit, "_send_until_woken", sends_when_woken)
     for _ in range(100):
@@ -137,5 +145,6 @@ def test_what_is_sent_while_the_call_ends_gets_no_further(make, monkeypatch):
 def test_the_last_thing_sent_takes_back_what_was_not_received(monkeypatch):
     sent = []
     monkeypatch.setattr(limit, "_send", lambda thread_id, exception: sent.append((thread_id, exception)))
+    monkeypatch.setattr(limit, "_send_until_woken", lambda caller, wake, seconds: wake.acquire())
     assert call_with_limit(lambda: 1, seconds=5) == 1
     assert sent == [(threading.get_ident(), None)]

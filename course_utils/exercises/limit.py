@@ -58,7 +58,8 @@ def _end(caller: int, watcher: threading.Thread, wake: threading.Lock, gone: lis
         wake.release()
     while not gone:
         time.sleep(_POLL_SECONDS)
-    _send(caller, None)  # nothing more is sent; what was sent last and not received is taken back
+    if gone[0]:  # nothing more is sent; what was sent last and not received is taken back
+        _send(caller, None)  # only then: under a profiler or a debugger this call alone stops Python 3.11 for ever
     watcher.join()
 
 
@@ -72,23 +73,26 @@ def _insist(end: Callable[[], None]) -> None:
 
 
 def _watch(caller: int, wake: threading.Lock, gone: list, seconds: float) -> None:
+    sent = True
     try:
-        _send_until_woken(caller, wake, seconds)
+        sent = _send_until_woken(caller, wake, seconds)
     finally:
-        gone.append(True)
+        gone.append(sent)
 
 
-def _send_until_woken(caller: int, wake: threading.Lock, seconds: float) -> None:
-    """Wait, then send until woken: an exception may be lost in a `__del__`, a `finally`, a bare `except:`."""
+def _send_until_woken(caller: int, wake: threading.Lock, seconds: float) -> bool:
+    """Wait, then send until woken: an exception may be lost in a `__del__`, a `finally`, a bare `except:`. True where
+    something was sent."""
     if wake.acquire(timeout=seconds):
-        return
+        return False
     for _ in range(_POLITE_TRIES):
         _send(caller, _TimeIsUp)
         if wake.acquire(timeout=_AGAIN_SECONDS):
-            return
+            return True
     twice = _sends_another(caller)
     while not wake.acquire(timeout=_AGAIN_SECONDS):
         _send(caller, twice)
+    return True
 
 
 def _sends_another(caller: int) -> type[BaseException]:
