@@ -182,6 +182,8 @@ def test_the_epoch_written_as_text_is_right():
     [
         ({"each": "zero;forward;backward;step;total += loss", "ends": "return total / len(batches)"},
          "keeps_the_graphs", "the mean loss: a tensor with its graph"),
+        ({"begins": "pass", "each": "zero;forward;backward;step;total += loss", "ends": "return total / len(batches)"},
+         "keeps_the_graphs", "(.item() takes the number)"),
         ({"each": "zero;forward;backward;step;total += loss.item()", "ends": "return total / len(batches)"},
          "averages_the_batches", "expected 1.85416667, got 1.53125"),
         ({"each": "forward;backward;zero;step;count"}, "clears_between_backward_and_step", "got None"),
@@ -1002,6 +1004,16 @@ def _passing_over_nan(losses, patience, min_delta):
     return None, best
 
 
+def _best_of_all(losses, patience, min_delta):
+    stop, best = _stops()(losses, patience, min_delta)
+    return stop, best if best is None else _lowest(losses, None)
+
+
+def _told_an_epoch_late(losses, patience, min_delta):
+    stop, best = _stops()(losses, patience, min_delta)
+    return stop if stop is None else stop + 1, best
+
+
 def _against_the_epoch_before(losses, patience, min_delta):
     bad, lowest, best = 0, math.inf, None
     for epoch, loss in enumerate(losses):
@@ -1039,6 +1051,8 @@ def test_the_parts_of_the_stop_make_a_right_answer():
         (_stops(best=lambda losses, stop: _lowest(losses, stop) or 0), "takes_a_nan_for_the_lowest", "losses[0]"),
         (_stops(best=lambda losses, stop: losses.index(min(x for x in losses if x == x))), "looks_past_the_stop",
          "those epochs were never run"),
+        (_best_of_all, "looks_past_the_stop", "those epochs were never run"),
+        (_told_an_epoch_late, "waits_one_epoch_longer", "expected 2, got 3"),
         (_stops(best=lambda losses, stop: stop - 1), "keeps_the_last_epoch", "keeps the overfitted weights"),
     ],
 )  # fmt: skip

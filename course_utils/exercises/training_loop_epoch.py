@@ -125,6 +125,7 @@ def keeps_the_graphs(model, optimizer, loss_fn, batches):
     return _mean(_batches_done(model, optimizer, loss_fn, batches, keep=True))
 
 
+_form("keeps_the_graphs", keep=True, train=False, reduce=_mean_of_means)
 _form("keeps_the_graphs", keep=True, reduce=lambda done: _mean(done).item())
 _form("keeps_the_graphs", keep=True, reduce=lambda done: _mean_of_means(done).item())
 

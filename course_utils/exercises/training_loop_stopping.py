@@ -122,6 +122,17 @@ def _form(mistake: str, **how) -> None:
     stop_early.form_of(mistake)(lambda losses, patience, min_delta: _stopped(losses, patience, min_delta, **how))
 
 
+def _told(mistake: str, told: Callable[[list, int, int | None, int | None], tuple]) -> None:
+    """A form made of the right (stop, best) of these losses, with this patience."""
+    stop_early.form_of(mistake)(
+        lambda losses, patience, min_delta: told(losses, patience, *stop_early.answer(losses, patience, min_delta))
+    )
+
+
+def _run(losses: list[float], stop: int | None) -> list[float]:
+    return losses[: None if stop is None else stop + 1]
+
+
 @stop_early.wrong
 def waits_one_epoch_longer(losses, patience, min_delta):
     """The run ends one epoch too late: with `waited > patience`, patience=2 waits for three epochs. (That is how
@@ -141,10 +152,8 @@ def stops_one_epoch_early_but_waits_for_one(losses, patience, min_delta):
     return _stopped(losses, patience, min_delta, over=lambda waited: waited >= max(1, patience - 1))
 
 
-@stop_early.form_of("stops_one_epoch_early")
-def tells_the_epoch_before_the_last(losses, patience, min_delta):
-    stop, best = stop_early.answer(losses, patience, min_delta)
-    return (None if stop is None else stop - 1), best
+_told("stops_one_epoch_early", lambda losses, patience, stop, best: (None if stop is None else stop - 1, best))
+_told("waits_one_epoch_longer", lambda losses, patience, stop, best: (None if stop is None else stop + 1, best))
 
 
 @stop_early.wrong
@@ -212,16 +221,13 @@ def keeps_the_last_progress(losses, patience, min_delta):
     for, and its weights are thrown away. min_delta decides how long to wait; the best is the lowest."""
     stop, _ = stop_early.answer(losses, patience, min_delta)
     kept, reference = None, math.inf
-    for epoch, loss in enumerate(losses[: None if stop is None else stop + 1]):
+    for epoch, loss in enumerate(_run(losses, stop)):
         if loss < reference - min_delta:
             kept, reference = epoch, loss
     return stop, kept
 
 
-@stop_early.form_of("keeps_the_last_progress")
-def goes_back_by_patience(losses, patience, min_delta):
-    stop, best = stop_early.answer(losses, patience, min_delta)
-    return stop, best if stop is None else stop - patience
+_told("keeps_the_last_progress", lambda losses, patience, stop, best: (stop, best if stop is None else stop - patience))
 
 
 @stop_early.wrong
@@ -231,10 +237,8 @@ def looks_past_the_stop(losses, patience, min_delta):
     return _stopped(losses, patience, min_delta, whole=True)
 
 
-@stop_early.form_of("looks_past_the_stop")
-def takes_the_lowest_of_all(losses, patience, min_delta):
-    stop, _ = stop_early.answer(losses, patience, min_delta)
-    return stop, losses.index(min(losses))
+_told("looks_past_the_stop", lambda losses, patience, stop, best: (stop, losses.index(min(losses))))
+_told("looks_past_the_stop", lambda losses, patience, stop, best: (stop, None if best is None else _lowest(losses)))
 
 
 @stop_early.wrong
@@ -292,26 +296,20 @@ def takes_a_nan_for_the_lowest(losses, patience, min_delta):
 @stop_early.form_of("takes_a_nan_for_the_lowest")
 def takes_the_first_loss_for_the_reference_only(losses, patience, min_delta):
     stop, _ = takes_a_nan_for_the_lowest(losses, patience, min_delta)
-    return stop, _lowest(losses[: None if stop is None else stop + 1])
+    return stop, _lowest(_run(losses, stop))
 
 
-@stop_early.form_of("takes_a_nan_for_the_lowest")
-def takes_epoch_0_where_all_are_nan(losses, patience, min_delta):
-    stop, best = stop_early.answer(losses, patience, min_delta)
-    return stop, best or 0
+def _argmin(run: list[float]) -> int | None:
+    """As np.argmin: the place of the first NaN, if there is one."""
+    return next((epoch for epoch, loss in enumerate(run) if math.isnan(loss)), _lowest(run))
 
 
-@stop_early.form_of("takes_a_nan_for_the_lowest")
-def asks_min_for_the_lowest(losses, patience, min_delta):
-    stop, _ = stop_early.answer(losses, patience, min_delta)
-    return stop, losses.index(min(losses[: None if stop is None else stop + 1]))
-
-
-@stop_early.form_of("takes_a_nan_for_the_lowest")
-def asks_argmin_for_the_lowest(losses, patience, min_delta):
-    stop, _ = stop_early.answer(losses, patience, min_delta)
-    run = losses[: None if stop is None else stop + 1]
-    return stop, next((epoch for epoch, loss in enumerate(run) if math.isnan(loss)), _lowest(run))
+_told("takes_a_nan_for_the_lowest", lambda losses, patience, stop, best: (stop, best or 0))
+_told("takes_a_nan_for_the_lowest", lambda losses, patience, stop, best: (stop, _argmin(_run(losses, stop))))
+_told(
+    "takes_a_nan_for_the_lowest",
+    lambda losses, patience, stop, best: (stop, losses.index(min(_run(losses, stop)))),
+)
 
 
 @stop_early.wrong
@@ -337,14 +335,9 @@ def mixes_up_no_stop_and_an_epoch(losses, patience, min_delta):
     return len(losses) - 1 if stop is None else stop, best
 
 
-for _told in (
-    lambda stop, losses: len(losses) if stop is None else stop,
-    lambda stop, losses: -1 if stop is None else stop,
-    lambda stop, losses: stop or None,
-):
-    stop_early.form_of("mixes_up_no_stop_and_an_epoch")(
-        lambda losses, patience, min_delta, told=_told: (
-            told((found := stop_early.answer(losses, patience, min_delta))[0], losses),
-            found[1],
-        )
-    )
+_told("mixes_up_no_stop_and_an_epoch", lambda losses, patience, stop, best: (stop or None, best))
+_told("mixes_up_no_stop_and_an_epoch", lambda losses, patience, stop, best: (-1 if stop is None else stop, best))
+_told(
+    "mixes_up_no_stop_and_an_epoch",
+    lambda losses, patience, stop, best: (len(_run(losses, stop)) - (stop is not None), best),
+)
