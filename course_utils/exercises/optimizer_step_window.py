@@ -120,9 +120,10 @@ _declare(
 
 
 @accumulate_window.wrong
-def counts_ignored_targets(model, optimizer, micro_batches):
-    """Every target is counted, also those of -100, as with len(targets): padding shrinks the gradient. The same text in
-    a batch with one long neighbour takes a smaller step. Count targets != -100."""
+def divides_by_another_count(model, optimizer, micro_batches):
+    """The sums are divided by another count than that of the whole window's targets that count. With all of them, also
+    those of -100, padding shrinks the gradient: the same text beside one long neighbour takes a smaller step. With
+    those that came so far the first micro-batches weigh too much. Count targets != -100, in all, before the loop."""
     counts = sum(len(targets) for _, targets in micro_batches)
     optimizer.zero_grad()
     total = 0.0
@@ -134,7 +135,13 @@ def counts_ignored_targets(model, optimizer, micro_batches):
     return total
 
 
-_declare("counts_ignored_targets", {"weigh": by_examples}, {"weigh": by_examples, "skips": False})
+_declare(
+    "divides_by_another_count",
+    {"weigh": by_examples},
+    {"weigh": by_examples, "skips": False},
+    {"weigh": lambda counts, sizes: [n / max(1, sum(counts[: i + 1])) for i, n in enumerate(counts)]},
+    {"weigh": lambda counts, sizes: [n / max(1, sum(sizes[: i + 1])) for i, n in enumerate(counts)]},
+)
 
 
 @accumulate_window.wrong
