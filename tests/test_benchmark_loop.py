@@ -241,6 +241,8 @@ def test_the_frameworks_record_has_every_loop_and_all_did_the_same_work():
     assert set(record["loops"]) == set(framework_loops.FITS)
     assert all(row["same_weights"] == (loop != "barest loop") for loop, row in record["loops"].items())
     assert set(record["packages"]) == {"lightning", "pytorch-ignite", "accelerate"}
+    over = {loop: row["by_round"]["median"] for loop, row in record["loops"].items()}
+    assert over["barest loop"] < 1 == over["inlined loop"] and over["Trainer"] < 1.05 < over["Lightning"] - 0.05
 
 
 def test_a_loop_is_compared_within_each_round(monkeypatch):
