@@ -19,6 +19,8 @@ from course_utils.labs.training_loop_orders import (
     OTHERWISE,
     RAISES,
     RIGHT,
+    SEEDS,
+    SHOWN,
     WHY,
     View,
     drawn,
@@ -146,7 +148,7 @@ def test_the_score_counts_orders_run_to_the_end_and_the_goal_wants_all_of_them()
     part = now._replace(shown=ends | {(BETWEEN, False): 3})
     assert words(part) == "predicted right: 1 of 1 \u00b7 not run yet: 1" and not reached(part)
     wrong = now._replace(predicted=said | {(NO_ZERO, False): NOT})
-    assert words(wrong).endswith("one was predicted wrong: for the goal Reset, or other orders") and not reached(wrong)
+    assert words(wrong).endswith("one was predicted wrong: Reset asks eight other orders") and not reached(wrong)
 
 
 # --- the pictures ---------------------------------------------------------------------------------------------
@@ -166,6 +168,13 @@ def test_the_trace_shows_every_line_and_the_values_of_those_made():
     assert rows[4][2:4] == [f"{state.loss:.3f}", "freed / freed"]
     assert rows[4][4].split() == [f"{value:.3f}" for value in state.gradients.tolist()]
     assert rows[1][2:] == ["\u2013", "\u2013 / \u2013", "none", "  ".join(f"{x:.3f}" for x in state.weights.tolist())]
+
+
+@pytest.mark.parametrize("order", [TWICE, NO_ZERO, LATE], ids=" ".join)
+def test_an_order_that_was_not_run_to_the_end_does_not_tell_in_words_where_it_will_raise(order):
+    last = num_rows(run_of(order))
+    told = [re.search("aria-label='([^']*)'", trace_html(view(order, shown=shown)))[1] for shown in range(last + 1)]
+    assert told == [*(f"{shown} actions made" for shown in range(last)), f"{last} actions made, to the end"]
 
 
 def test_what_an_action_changed_is_bold_and_nothing_else():
@@ -231,7 +240,21 @@ def test_eight_of_eight_predicted_before_they_run_reach_the_goal_and_reset_forge
     assert lab.reached and "\u2713 reached" in lab.note.value and "predicted right: 8 of 8" in lab.status.value
     button(lab, "Reset").click()
     assert not lab.reached and "0 of 0 \u00b7 not run yet: 8" in lab.status.value and lab.letter.value == "A"
-    assert lab.order() == drawn(0)["A"] and lab.result.prediction is None
+    assert lab.seed.value == 1 and lab.order() == drawn(1)["A"] and lab.result.prediction is None
+
+
+def test_reset_asks_orders_whose_answers_were_not_told_and_the_same_ones_where_none_was():
+    lab = update_lab()
+    asked = []
+    for _ in range(7):
+        asked.append(lab.seed.value)
+        assert (lab.order(), lab.result.letters) == (drawn(asked[-1])["A"], drawn(asked[-1])) and not lab.result.shown
+        button(lab, "Raises").click()
+        button(lab, "Reset").click()
+        assert lab.seed.value == asked[-1] and lab.result.predicted == {}
+        play(lab, RAISES)
+        button(lab, "Reset").click()
+    assert asked == [0, 1, 2, 3, 4, 0, 1] and tuple(asked[:5]) == SEEDS and lab.error is None
 
 
 def test_a_prediction_comes_first_may_change_until_the_order_runs_and_stays_then():
@@ -289,8 +312,8 @@ def test_other_orders_forget_what_was_said():
     lab.seed.value = 1
     assert lab.letter.value == "A" and lab.order() == drawn(1)["A"] and "0 of 0" in lab.status.value
     assert lab.result.predicted == {} and lab.error is None
-    button(lab, "Reset").click()
-    assert lab.seed.value == 0 and lab.order() == drawn(0)["A"] and lab.result.letters == drawn(0)
+    button(lab, "Reset").click()  # of seed 0 an answer was told, of seed 1 none
+    assert lab.seed.value == 1 and lab.order() == drawn(1)["A"] and lab.result.letters == drawn(1)
 
 
 def test_no_order_of_any_knobs_is_an_error():
@@ -320,12 +343,18 @@ def test_the_lab_disturbs_no_generator_and_its_still_twin_asks_and_does_not_tell
         "[live experiment training_loop: controls in JupyterLab with ipywidgets; a still picture follows]",
         f"[figure] {still.alt}",
     ]
-    assert still.alt.startswith(
-        "What does each order do? A: zero_grad, forward, loss, backward, backward, clip, step; "
-    )
-    assert still.alt.endswith("are: learns as the right order: 1, learns otherwise: 3, does not learn: 1, raises: 3.")
-    courses = {str(run_of(order).losses) for order in drawn(0).values() if run_of(order).verdict != RAISES}
-    assert still.fig.axes[0].get_title(loc="left") == f"8 orders of the same actions: {len(courses)} different courses"
+    asked = "; ".join(f"{letter}: {', '.join(order)}" for letter, order in drawn(0).items())
+    assert still.alt.endswith(f". Asked: what does each of these do? {asked}.")
+    told, ax = still.alt.split("Asked")[0], still.fig.axes[0]
+    assert not any(f": {', '.join(order)};" in told for order in WHY)
+    assert [text.get_text() for text in ax.texts] == list(VERDICTS)
+
+
+@pytest.mark.parametrize("verdict_", VERDICTS)
+def test_the_still_twin_draws_an_order_of_each_verdict_that_is_never_asked_inside_its_axes(verdict_, still):
+    order, line = SHOWN[verdict_], still.fig.axes[0].get_lines()[VERDICTS.index(verdict_)]
+    assert run_of(order).verdict == verdict_ and order not in WHY
+    assert line.get_ydata().tolist() == run_of(order).losses and max(line.get_ydata()) < 20
 
 
 @pytest.fixture

@@ -6,9 +6,6 @@ It only wires: `course_utils.update_order` runs the orders, `labs.training_loop_
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-
 from course_utils import figures
 from course_utils.labs.bench import Bench
 from course_utils.labs.knobs import choice, switch
@@ -17,7 +14,10 @@ from course_utils.labs.training_loop_drawing import HEIGHT, picture_of
 from course_utils.labs.training_loop_orders import (
     LETTERS,
     MOST_ACTIONS,
+    NUM_UPDATES,
     RAISES,
+    SEEDS,
+    SHOWN,
     Order,
     View,
     drawn,
@@ -31,21 +31,20 @@ from course_utils.update_order import ACTIONS, VERDICTS
 OWN = "your own"
 
 
-def still_orders(seed: int = 0) -> Still:
-    """The eight orders, and the losses of those that run to the end, without saying which is which."""
-    orders = drawn(seed)
-    runs = [run_of(order) for order in orders.values()]
-    losses = {str(run.losses): run.losses for run in runs if run.verdict != RAISES}
-    title = f"{len(orders)} orders of the same actions: {len(losses)} different courses"
-    fig, ax = figures.axes(title=title, xlabel="updates made", ylabel="loss")
-    for course in losses.values():
-        shown = [loss if math.isfinite(loss) else math.nan for loss in course]
-        ax.plot(range(len(shown)), shown, color=figures.REFERENCE)
+def still_orders() -> Still:
+    """What the four answers look like, in orders that are never asked; the eight that are asked first, as words."""
+    fig, ax = figures.axes(title="Four orders, an answer each", xlabel="updates made", ylabel="loss")
+    for place, (verdict, order) in enumerate(SHOWN.items()):
+        losses = run_of(order).losses
+        look, marker = figures.SERIES[place], "x" if verdict == RAISES else ""
+        ax.plot(range(len(losses)), losses, color=look.color, dashes=look.dashes, marker=marker)
+        above = 1.2 if verdict == RAISES else 0  # else it stands on the line of what does not learn
+        figures.label_line(ax, len(losses) - 1, losses[-1] + above, verdict, look.color)
     ax.set_ylim(0, 20)
-    each = "; ".join(f"{letter}: {', '.join(order)}" for letter, order in orders.items())
-    counts = Counter(run.verdict for run in runs)
-    told = ", ".join(f"{verdict}: {counts[verdict]}" for verdict in VERDICTS)
-    return Still(fig, f"What does each order do? {each}. The numbers of answers are: {told}.")
+    ax.set_xticks(range(0, NUM_UPDATES + 1, 4))
+    shown = "; ".join(f"it {verdict}: {', '.join(order)}" for verdict, order in SHOWN.items())
+    asked = "; ".join(f"{letter}: {', '.join(order)}" for letter, order in drawn(SEEDS[0]).items())
+    return Still(fig, f"Drawn, and not asked: {shown}. Asked: what does each of these do? {asked}.")
 
 
 def _options() -> dict[str, str]:
@@ -58,13 +57,14 @@ class UpdateLab(Bench):
 
     def __init__(self) -> None:
         self.letter = choice("Order", [*LETTERS, OWN], LETTERS[0])
-        self.seed = choice("Orders asked (seed)", [0, 1, 2, 3, 4], 0)
+        self.seed = choice("Orders asked (seed)", SEEDS, SEEDS[0])
         self.places = [choice(str(place), _options(), "") for place in range(1, MOST_ACTIONS + 1)]
         self.left_over = switch("a right update was made before, as in a notebook whose cell has run")
         for knob in self.places:
             if hasattr(knob, "layout"):
                 knob.layout.width = "150px"
-        self._forget()
+        self._told: set[int] = set()
+        self._clear()
         self._put(self._letters[LETTERS[0]])
         asked = len(LETTERS)
         super().__init__(
@@ -84,7 +84,7 @@ class UpdateLab(Bench):
                 ("Run to the end", "fast-forward", "All actions of two updates, then the verdict", self.finish),
             ],
             goal=Goal(f"predict what {asked} of {asked} orders do, each before it is run", reached),
-            forget=self._forget,
+            forget=self._ask_others,
             height=HEIGHT,
         )
 
@@ -94,7 +94,7 @@ class UpdateLab(Bench):
 
     def _look(self) -> View:
         if self.seed.value != self._seed:
-            self._forget()
+            self._clear()
             self._put(self._letters[LETTERS[0]])
             self._shown_letter = self.letter.value = LETTERS[0]
         elif self.letter.value != self._shown_letter and self.letter.value in LETTERS:
@@ -102,6 +102,8 @@ class UpdateLab(Bench):
         notice, self._notice = self._notice, ""
         view = View(self._letters, self.order(), self.left_over.value, dict(self._predicted), dict(self._shown), notice)
         self._shown_letter = self.letter.value = view.letter or OWN
+        if view.ended:
+            self._told.add(self._seed)
         return view
 
     def _put(self, order: Order) -> None:
@@ -132,7 +134,17 @@ class UpdateLab(Bench):
         for _ in range(max(1, num_rows(run_of(*key)))):
             self.step()
 
-    def _forget(self) -> None:
+    def _ask_others(self) -> None:
+        """Orders of which no answer was told yet: to repeat those that were would be memory."""
+        if self._told.issuperset(SEEDS):
+            self._told = {self._seed}
+        others = [seed for seed in SEEDS if seed not in self._told]
+        place = next(place for place, knob in enumerate(self.knobs) if knob is self.seed)
+        self._at_first[place] = others[0]
+        self._clear()
+        self._seed = -1  # so that `_look` puts the first of these orders, not the one as it was at first
+
+    def _clear(self) -> None:
         self._seed = self.seed.value
         self._letters = drawn(self._seed)
         self._predicted, self._shown, self._notice, self._shown_letter = {}, {}, "", LETTERS[0]

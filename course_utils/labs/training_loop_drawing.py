@@ -35,7 +35,7 @@ def trace_html(view: View) -> str:
     style = "border-collapse:collapse;font-size:12px;line-height:1.2;font-variant-numeric:tabular-nums"
     first = ("", "start", *_values(view.run.states[0]))
     start = f"<tr class='trace-start'>{_cells(first, [False] * len(first))}</tr>"
-    done = f"{min(shown, num_rows(view.run))} of {num_rows(view.run)} actions made"
+    done = f"{min(shown, num_rows(view.run))} actions made" + (", to the end" if view.finished else "")
     return f"<table class='update-trace' aria-label='{done}' style='{style}'><tr>{head}</tr>{start}{body}</table>"
 
 

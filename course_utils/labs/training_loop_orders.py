@@ -74,6 +74,13 @@ ORDERS: dict[str, dict[Order, str]] = {  # by what they do, each with the reason
         "from before: try the check box.",
     },
 }
+SHOWN: dict[str, Order] = {  # an order of each verdict that is never asked, for the still picture
+    RIGHT: ACTIONS,
+    OTHERWISE: (_Z, _F, _L, _B, _C, _S, _S, _S),
+    NOT: (_Z, _F, _L),
+    RAISES: (_F, _L, _S, _B, _C),
+}
+SEEDS = (0, 1, 2, 3, 4)
 WHY = {order: why for group in ORDERS.values() for order, why in group.items()}
 
 
@@ -181,7 +188,7 @@ def reached(view: View) -> bool:
 def words(view: View) -> str:
     """The score in one line."""
     ended = len(view.ended)
-    again = " \u00b7 one was predicted wrong: for the goal Reset, or other orders" if view.score < ended else ""
+    again = " \u00b7 one was predicted wrong: Reset asks eight other orders" if view.score < ended else ""
     return f"predicted right: {view.score} of {ended} \u00b7 not run yet: {len(view.letters) - ended}{again}"
 
 

@@ -42,6 +42,7 @@ def test_eight_orders_are_predicted_one_is_stepped_through_by_keyboard_and_one_i
     lab.button("Raises").click()
     lab.button("Run to the end").click()
     expect(told).to_have_text(re.compile("^\u2717 Not so, you said|^\u2713 Right"))
-    lab.button("Reset").click()
+    lab.button("Reset").click()  # other orders: the answers of these were told
     expect(status).to_have_text("predicted right: 0 of 0 · not run yet: 8")
+    expect(lab.outputs.get_by_label("Orders asked (seed)")).to_have_value("1")
     assert lab.trouble() == []
