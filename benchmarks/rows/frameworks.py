@@ -16,7 +16,7 @@ from benchmarks.framework_loops import TurnLoader, missing, present
 from benchmarks.rows.trainer_step import Batches, make_batches, make_network
 from benchmarks.timing import Row, Times, ratio
 
-GROUP, SKIP, ROUNDS = 5, 4, 100
+GROUP, SKIP, ROUNDS = 5, 4, 60
 
 
 def timed(batches: Batches, *, rounds: int) -> tuple[Times, dict[str, torch.Tensor]]:
