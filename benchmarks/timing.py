@@ -9,7 +9,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Times = dict[str, list[float]]
@@ -75,6 +75,16 @@ def ratio(subject: str, name: str, times: Times, of: str, over: str, *, bar: flo
     chosen = {who: [seconds * 1e6 for seconds in times[who]] for who in (of, over)}
     low, middle = {w: min(t) for w, t in chosen.items()}, {w: statistics.median(t) for w, t in chosen.items()}
     return _row(subject, name, low[of] / low[over], middle[of] / middle[over], "x", chosen, low, middle, "us", bar)
+
+
+def paired(subject: str, name: str, times: Times, of: str, over: str, *, bar: float | None = None) -> Row:
+    """As `ratio`, but `value` is the median over rounds of the ratio within a round: for few, long, uneven rounds.
+
+    A round of both must lie close together, so that a busy moment meets both.
+    """
+    row = ratio(subject, f"{name}, within rounds", times, of, over, bar=bar)
+    within = statistics.median(a / b for a, b in zip(times[of], times[over], strict=True))
+    return replace(row, value=within)
 
 
 def extra(subject: str, name: str, times: Times, of: str, over: str, *, per: int = 1, bar: float | None = None) -> Row:

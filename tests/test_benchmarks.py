@@ -19,7 +19,7 @@ from torch import nn
 from benchmarks import __main__ as program
 from benchmarks import batch_size, lr_race, photo_training, records, trainings, warmup
 from benchmarks.rows import SUBJECTS, measure
-from benchmarks.timing import interleaved, ratio
+from benchmarks.timing import interleaved, paired, ratio
 from course_utils.models import small_cnn
 from course_utils.schedules import constant
 
@@ -81,6 +81,13 @@ def test_a_ratio_is_one_of_minima_and_is_judged_by_its_bar():
     assert (row.value, row.median, row.passed, row.runs) == (1.5, 1.0, False, 3)
     assert program.verdict(row, quick=False) == "FAIL (<= 1.4 x)"
     assert program.verdict(row, quick=True) == "not judged (<= 1.4 x)"
+
+
+def test_a_paired_row_is_the_median_of_ratios_within_rounds():
+    times = {"mine": [4.0, 3.0, 9.0], "theirs": [2.0, 1.0, 9.0]}  # 2, 3 and 1
+    row = paired("subject", "name", times, "mine", "theirs")
+    assert (row.value, row.median, row.name) == (2.0, 2.0, "name, within rounds")
+    assert ratio("subject", "name", times, "mine", "theirs").value == 3.0
 
 
 def test_the_table_has_one_line_a_row():

@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.framework_loops import TurnLoader, missing, present
 from benchmarks.rows.trainer_step import Batches, make_batches, make_network
-from benchmarks.timing import Row, Times, ratio
+from benchmarks.timing import Row, Times, paired
 
 GROUP, SKIP, ROUNDS = 5, 4, 60
 
@@ -50,4 +50,4 @@ def measure(*, quick: bool = False) -> list[Row]:
     times, _ = timed(make_batches(4 if quick else 100), rounds=2 if quick else ROUNDS)
     pairs = [(name, "inlined loop") for name in times if name not in ("inlined loop", "barest loop")]
     pairs.append(("Trainer", "barest loop"))
-    return [ratio("frameworks", f"whole run, update by {of} over {over}", times, of, over) for of, over in pairs]
+    return [paired("frameworks", f"whole run, update by {of} over {over}", times, of, over) for of, over in pairs]
