@@ -28,7 +28,7 @@ def _milliseconds(statement: str, bytecode: str) -> float:
 
 
 def measure(*, quick: bool = False) -> list[Row]:
-    rounds, times = (1 if quick else 7), {name: [] for name in STATEMENTS}
+    rounds, times = (1 if quick else 5), {name: [] for name in STATEMENTS}
     with tempfile.TemporaryDirectory() as bytecode:
         for number in range(rounds + 1):  # the first one compiles
             for name, statement in STATEMENTS.items():
