@@ -32,7 +32,7 @@ def measure(*, quick: bool = False) -> list[Row]:
         "LambdaLR, constant lambda": _stepper(lambda optimizer: LambdaLR(optimizer, lambda step: 1.0)),
         "CosineAnnealingLR": _stepper(lambda optimizer: CosineAnnealingLR(optimizer, TOTAL_STEPS)),
     }
-    times = interleaved(candidates, rounds=2 if quick else 25, calls=10 if quick else 1000)
+    times = interleaved(candidates, rounds=2 if quick else 200, calls=10 if quick else 500)
     name = "scheduler step, warmup_cosine over "
     return [
         ratio("scheduler_step", name + other, times, "warmup_cosine", other, bar=bar)
