@@ -3,7 +3,6 @@
 That every declared exercise keeps its promises is tested in test_exercises.py.
 """
 
-import ast
 import random
 import statistics
 import time
@@ -14,11 +13,11 @@ import pytest
 import torch
 from torch import nn
 
-from course_utils.exercises import answer, check, hint
+from course_utils.exercises import answer, hint
 from course_utils.exercises.machinery import exercises_of
 from course_utils.exercises.profiling_device import ScriptedDevice
 from course_utils.profiling import LoopTimes, StepTimer, bytes_for_backward, decide, flops_of, tensors_for_backward
-from tests.reader_answers import judged
+from tests.reader_answers import GARBAGE, assert_is_ended, assert_is_reported, judged, lines_in_hints
 
 ALL = list(exercises_of("profiling").values())
 each_exercise = pytest.mark.parametrize("exercise", ALL, ids=lambda e: e.id)
@@ -27,18 +26,11 @@ each_exercise = pytest.mark.parametrize("exercise", ALL, ids=lambda e: e.id)
 # What holds for every exercise of the chapter
 
 
-def _code_lines(source):
-    """The lines of the answer that are neither its head nor its task."""
-    (definition,) = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
-    first = definition.body[1].lineno - 1
-    return [line.strip() for line in source.splitlines()[first:] if len(line.strip()) > 12]
-
-
 @each_exercise
 def test_the_hints_are_layered_and_hold_no_line_of_the_answer(exercise):
-    texts, lines = hint(exercise.id).texts, _code_lines(exercise.source)
-    assert 2 <= len(texts) <= 3 and len(set(texts)) == len(texts) and lines
-    assert [line for line in lines if any(line in text for text in texts)] == []
+    texts = hint(exercise.id).texts
+    assert 2 <= len(texts) <= 3 and len(set(texts)) == len(texts) and list(texts) == list(exercise.hints)
+    assert lines_in_hints(exercise, longer_than=12) == []
 
 
 @each_exercise
@@ -48,47 +40,15 @@ def test_messages_are_of_one_to_five_lines_and_name_no_function_of_the_checker(e
     assert all(60 <= len(message) <= 420 and message[-1] in '."' for message in messages)
 
 
-def _leaves(*args, **kwargs):
-    raise SystemExit("gone")
-
-
-def _endless(*args, **kwargs):
-    while True:
-        pass
-
-
-GARBAGE = {
-    "None": lambda *a, **k: None,
-    "nan": lambda *a, **k: float("nan"),
-    "text": lambda *a, **k: "42",
-    "an object": lambda *a, **k: object(),
-    "a dict of lists": lambda *a, **k: {"ms": [1, {2}]},
-    "a tuple that is too long": lambda *a, **k: (1, 2, 3, 4),
-    "a tensor of many": lambda *a, **k: torch.zeros(3, 4),
-    "a generator": lambda *a, **k: (x for x in "ab"),
-    "itself": lambda *a, **k: GARBAGE,
-    "an error": lambda *a, **k: {}["missing"],
-    "an exit": _leaves,
-    "one parameter too many": lambda a, b, c, d, e, f, g: 1,
-    "no parameter": lambda: 1,
-    "a number in place of a function": 42,
-    "text in place of a function": "steady",
-    "a class": dict,
-}
-
-
 @each_exercise
 @pytest.mark.parametrize("given", GARBAGE.values(), ids=list(GARBAGE))
 def test_whatever_is_handed_in_gets_a_report(exercise, given):
-    report = check(exercise.id, given)
-    assert report.status in ("wrong", "raised", "not attempted") and report.mistake is None
-    assert report.lines and "The checker itself failed" not in repr(report)
+    assert assert_is_reported(exercise.id, given).mistake is None
 
 
 @each_exercise
 def test_an_endless_loop_is_ended(exercise):
-    report = check(exercise.id, _endless, seconds=0.05)
-    assert report.status == "wrong" and "still running after 0.05 s" in repr(report)
+    assert_is_ended(exercise.id)
 
 
 @each_exercise

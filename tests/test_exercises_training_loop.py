@@ -16,14 +16,14 @@ from torch import nn
 
 from course_utils.best import Best
 from course_utils.evaluation import Evaluation, Mean, eval_mode
-from course_utils.exercises import answer, check
+from course_utils.exercises import answer
 from course_utils.exercises.facts import Said
 from course_utils.exercises.machinery import exercises_of, find
 from course_utils.exercises.training_loop_checks_facts import faulty_run
 from course_utils.exercises.training_loop_epoch_facts import prepared_epoch
 from course_utils.exercises.training_loop_facts import facts_or_numbers_differ
 from course_utils.exercises.training_loop_modes_facts import net_in_modes
-from tests.reader_answers import judged
+from tests.reader_answers import GARBAGE, assert_is_ended, assert_is_reported, judged, lines_in_hints
 
 IDS = [f"training_loop-{number}" for number in range(1, 7)]
 
@@ -37,28 +37,20 @@ def test_chapter_05_has_six_exercises_of_three_levels():
 @pytest.mark.parametrize("id", IDS)
 def test_hints_do_not_hold_the_answer_and_the_stub_shows_an_example(id):
     exercise = find(id)
-    body = [line.strip() for line in exercise.source.rpartition('"""')[2].splitlines() if line.strip()]
-    assert body and not [line for line in body for hint in exercise.hints if len(line) > 30 and line in hint]
+    assert lines_in_hints(exercise, longer_than=30) == []
     assert "return" not in " ".join(exercise.hints).split()
     assert any(mark in exercise.stub for mark in ("give", "the result", "the block all"))
 
 
 @pytest.mark.parametrize("id", IDS)
-@pytest.mark.parametrize("given", [7, "text", print, int, lambda: 1, lambda *a: object(), lambda *a, **k: 1 / 0])
+@pytest.mark.parametrize("given", GARBAGE.values(), ids=list(GARBAGE))
 def test_garbage_is_a_report_and_never_an_error_of_the_checker(id, given):
-    report = check(id, given)
-    assert report.status in ("wrong", "raised") and report.lines
-    assert "The checker itself failed" not in " ".join(report.lines)
+    assert_is_reported(id, given)
 
 
 @pytest.mark.parametrize("id", IDS)
 def test_an_endless_answer_is_ended(id):
-    def endless(*given):
-        while True:
-            pass
-
-    report = check(id, endless, seconds=0.05)
-    assert report.status == "wrong" and "still running after 0.05 s" in " ".join(report.lines)
+    assert_is_ended(id)
 
 
 @pytest.mark.parametrize("id", IDS)
