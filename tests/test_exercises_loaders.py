@@ -22,7 +22,7 @@ from course_utils.exercises.machinery import exercises_of, find
 from course_utils.loader_memory import batch_bytes, loader_memory_mib
 from course_utils.randomness import derive_seed
 from course_utils.worker_choice import WorkerTimes, choose_workers
-from tests.reader_answers import GARBAGE, assert_is_ended, assert_is_reported, judged, lines_in_hints
+from tests.reader_answers import judged, lines_in_hints
 
 IDS = [f"loaders-{number}" for number in range(1, 7)]
 
@@ -40,17 +40,6 @@ def test_hints_do_not_hold_the_answer_and_the_stub_shows_an_example(id):
     assert "return" not in " ".join(exercise.hints) and any(
         mark in exercise.stub for mark in ("give", "are yielded", "are\n    170")
     )
-
-
-@pytest.mark.parametrize("id", IDS)
-@pytest.mark.parametrize("given", GARBAGE.values(), ids=list(GARBAGE))
-def test_garbage_is_a_report_and_never_an_error_of_the_checker(id, given):
-    assert_is_reported(id, given)
-
-
-@pytest.mark.parametrize("id", IDS)
-def test_an_endless_answer_is_ended(id):
-    assert_is_ended(id)
 
 
 # loaders-1
