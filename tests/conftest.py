@@ -143,3 +143,16 @@ def no_run_is_left():
         lab.close()
     panel._on_page.clear()
     assert not any(thread.name == "live run" for thread in threading.enumerate())
+
+
+@pytest.fixture(scope="module")
+def still(request):
+    """A lab's still twin, drawn once for all labs of a file: it is most of what a lab takes to make.
+
+    The file says which by STILL_TWIN, the lab's module and the name of the function that draws it.
+    """
+    lab, name = request.module.STILL_TWIN
+    drawn = getattr(lab, name)()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lab, name, lambda: drawn)
+        yield drawn

@@ -30,22 +30,12 @@ from course_utils.labs.loaders_pipelines import (
 from course_utils.measured_loop import Measured, MeasuredLoop, StartedBatches
 from course_utils.synthetic_pipeline import BATCH_SIZE, Costs, Priced, SyntheticBatches, loops_per_ms, spend
 
-pytestmark = pytest.mark.usefixtures("no_run_is_left", "nothing_is_left", "one_still")
+pytestmark = pytest.mark.usefixtures("no_run_is_left", "nothing_is_left", "still")
+STILL_TWIN = lab_loaders, "still_pipeline"
 
 DISK, NETWORK, HUGE, MEMORY, TENSORS, CORES = PRESETS
 ANSWERS = {DISK: 3, NETWORK: 1, HUGE: 1, MEMORY: 0, TENSORS: None, CORES: None}
 QUICK = Costs(0.5, 0.5, num_workers=1)
-
-
-@pytest.fixture(scope="module")
-def still():
-    return still_pipeline()
-
-
-@pytest.fixture
-def one_still(monkeypatch, still):
-    """Drawn once for all labs of this file: it is most of what a lab takes to make."""
-    monkeypatch.setattr(lab_loaders, "still_pipeline", lambda: still)
 
 
 def seen(name, **changes):

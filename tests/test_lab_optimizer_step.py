@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from course_utils.figures import WRONG
 from course_utils.labs import bench, knobs, panel
 from course_utils.labs import optimizer_step as lab_optimizer_step
-from course_utils.labs.optimizer_step import OWN, STILL, micro_batch_lab, still_window
+from course_utils.labs.optimizer_step import OWN, STILL, micro_batch_lab
 from course_utils.labs.optimizer_step_drawing import window_svg
 from course_utils.labs.optimizer_step_situations import (
     RULE_WORDS,
@@ -54,7 +54,8 @@ from course_utils.labs.optimizer_step_windows import (
 )
 from course_utils.ragged import RULES, gradient_error
 
-pytestmark = pytest.mark.usefixtures("no_run_is_left", "one_still")
+pytestmark = pytest.mark.usefixtures("no_run_is_left", "still")
+STILL_TWIN = lab_optimizer_step, "still_window"
 
 EQUAL, LAST, SHORT_FIRST, SUMMED, EACH_ALIKE, BATCHNORM, FROZEN_BN = SITUATIONS
 TARGETS, EXAMPLES, MEANS, PLANNED = "by targets", "by examples", "mean of means", "divided by accumulate"
@@ -69,17 +70,6 @@ ANSWERS = {  # in four even micro-batches, or cut so that it fits
     FROZEN_BN: {TARGETS},
 }
 CUTS = {SHORT_FIRST: (12, 6, 5, 4, 4)}
-
-
-@pytest.fixture(scope="module")
-def still():
-    return still_window()
-
-
-@pytest.fixture
-def one_still(monkeypatch, still):
-    """Drawn once for all labs of this file."""
-    monkeypatch.setattr(lab_optimizer_step, "still_window", lambda: still)
 
 
 def setting_of(name, parts=4, rule=TARGETS, **changes):

@@ -31,20 +31,10 @@ from course_utils.labs.profiling_times import STORED
 from course_utils.measured_loop import Measured
 from course_utils.synthetic_pipeline import Costs
 
-pytestmark = pytest.mark.usefixtures("no_run_is_left", "nothing_is_left", "one_still")
+pytestmark = pytest.mark.usefixtures("no_run_is_left", "nothing_is_left", "still")
+STILL_TWIN = lab_profiling, "still_loops"
 
 QUICK = Case(Costs(0.5, 1.0, num_workers=1), 100, DATA, "a lesson")
-
-
-@pytest.fixture(scope="module")
-def still():
-    return still_loops()
-
-
-@pytest.fixture
-def one_still(monkeypatch, still):
-    """Drawn once for all labs of this file: it is most of what a lab takes to make."""
-    monkeypatch.setattr(lab_profiling, "still_loops", lambda: still)
 
 
 # --- tables of times in, verdicts out -------------------------------------------------------------------------

@@ -33,24 +33,14 @@ from course_utils.labs.training_loop_orders import (
 )
 from course_utils.update_order import ACTIONS, LINES, VERDICTS
 
-pytestmark = pytest.mark.usefixtures("no_run_is_left", "one_still")
+pytestmark = pytest.mark.usefixtures("no_run_is_left", "still")
+STILL_TWIN = lab_training_loop, "still_orders"
 
 NO_ZERO = ACTIONS[1:]
 BETWEEN = ("forward", "loss", "backward", "zero_grad", "clip", "step")
 TWICE = ("zero_grad", "forward", "loss", "backward", "backward", "clip", "step")
 UNCLIPPED = ("zero_grad", "forward", "loss", "backward", "step", "clip")
 LATE = ("forward", "loss", "clip", "step", "backward")  # raises in update 2
-
-
-@pytest.fixture(scope="module")
-def still():
-    return still_orders()
-
-
-@pytest.fixture
-def one_still(monkeypatch, still):
-    """Drawn once for all labs of this file."""
-    monkeypatch.setattr(lab_training_loop, "still_orders", lambda: still)
 
 
 def view(order=NO_ZERO, *, predicted=None, shown=0, left_over=False, letters=None):
