@@ -1,5 +1,6 @@
 """Exercises with many right results: the facts that decide them, and answers that are called more than once."""
 
+import math
 import random
 
 import numpy as np
@@ -10,6 +11,7 @@ from course_utils.exercises.declare import exercise
 from course_utils.exercises.facts import (
     LEFT_ALONE,
     Said,
+    close_facts_differ,
     facts_differ,
     moved_generators,
     times_each,
@@ -26,6 +28,30 @@ def test_the_first_wrong_fact_is_told_with_what_it_should_be():
     assert facts_differ({"a": 1, "b": "once"}, {"a": 1, "b": "3 never"}) == "b: 3 never; it should be: once"
     assert facts_differ({"a": [1]}, {}) == "a: None; it should be: [1]"
     assert facts_differ({"a": [1]}, None) == "the facts cannot be read from None"
+
+
+@pytest.mark.parametrize(
+    "expected, got, words",
+    [
+        ({"a": 0.3, "b": "x"}, {"a": 0.1 + 0.2, "b": Said("x", "y")}, None),
+        ({"a": 0.5}, {"a": 0.75}, "a: expected 0.5, got 0.75"),
+        ({"a": [1.0, 2.0]}, {"a": [1.0, 2.0 + 1e-6]}, None),
+        ({"a": [1.0, 2.0]}, {"a": [1.0, 2.0 + 1e-4]}, "a: at [1]: expected 2.0, got 2.0001"),
+        ({"a": math.nan}, {"a": math.nan}, None),
+        ({"a": []}, {"a": ["w"]}, "a: ['w']; it should be: none"),
+        ({"a": False}, {"a": ""}, "a: ''; it should be: False"),
+        ({"a": "once"}, {"a": 1}, "a: 1; it should be: once"),
+        ({"a": 1.0, "b": 2.0}, {"a": 1.0}, "b: not reached; it should be: 2.0"),
+        ({"a": 1.0}, {"a": 1.0, "b": 2.0}, "b: 2.0; it should be: not reached"),
+        ({"a": 1}, 7, "the facts cannot be read from 7"),
+        (None, None, None),
+        (iter([1]), iter([2]), None),
+        (iter([1]), {"a": 1}, "expected an iterator, got a dict: expected <list_iterator object>, got {'a': 1}"),
+        (1.0, 2.0, "expected 1.0, got 2.0"),
+    ],
+)
+def test_close_facts_are_told_apart_with_the_tolerance_of_numbers(expected, got, words):
+    assert close_facts_differ(expected, got) == words
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_, clip_grads_with_norm_, get_total_norm
 
-from course_utils.exercises import answer, hint
+from course_utils.exercises import answer, facts, hint
 from course_utils.exercises.machinery import exercises_of
 from course_utils.exercises.optimizer_step_facts import close_facts_differ, up_to_the_first_fault
 from course_utils.exercises.optimizer_step_window_facts import CountingSGD, Watched, whole_batch
@@ -65,20 +65,9 @@ def test_facts_end_with_the_first_fault_and_so_two_mistakes_with_one_first_fault
     assert close_facts_differ(sound, one) == "weight: expected 0.5, got 0.7"
 
 
-@pytest.mark.parametrize(
-    "expected, got, words",
-    [
-        ({"a": []}, {"a": ["w"]}, "a: ['w']; it should be: none"),
-        ({"a": False}, {"a": ""}, "a: ''; it should be: False"),
-        ({"a": "once"}, {"a": 1}, "a: 1; it should be: once"),
-        ({"a": 1.0, "b": 2.0}, {"a": 1.0}, "b: not reached; it should be: 2.0"),
-        ({"a": math.nan}, {"a": math.nan}, None),
-        ({"a": [1.0, 2.0]}, {"a": [1.0, 2.0 + 1e-6]}, None),
-        ({"a": 1}, 7, "the facts cannot be read from 7"),
-    ],
-)
-def test_facts_are_told_apart_with_the_tolerance_of_numbers(expected, got, words):
-    assert close_facts_differ(expected, got) == words
+def test_numbers_of_an_update_may_differ_by_more_than_others():
+    expected, got = {"a": [1.0, 0.0]}, {"a": [1.0 + 5e-5, 5e-7]}
+    assert close_facts_differ(expected, got) is None and facts.close_facts_differ(expected, got)
 
 
 # optimizer_step-1

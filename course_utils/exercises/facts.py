@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import CodeType
+from typing import Any
 
 import numpy
 import torch
 
+from course_utils.exercises import compare
 from course_utils.exercises.isolation import SEED
 from course_utils.exercises.wording import short
 
@@ -35,6 +37,51 @@ def facts_differ(expected: dict, got: dict) -> str | None:
         return f"the facts cannot be read from {short(got)}"
     wrong = (name for name in expected if got.get(name) != expected[name])
     return next((f"{name}: {_said(got.get(name))}; it should be: {_said(expected[name])}" for name in wrong), None)
+
+
+def close_facts_differ(expected: Any, got: Any, *, rel: float = compare.REL, abs_: float = compare.ABS) -> str | None:
+    """The first fact that is not as it should be, in words; None where all are.
+
+    As `facts_differ`, but a fact that is no word may be anything that `compare.difference` compares: numbers may differ
+    by rounding. A fact that one of the two lacks is a difference.
+    """
+    if not isinstance(expected, dict):  # a mistake whose result could not be asked
+        alike = isinstance(expected, Iterator) and type(expected) is type(got)  # without a value to compare
+        return None if alike else compare.difference(expected, got)
+    if not isinstance(got, dict):
+        return f"the facts cannot be read from {short(got)}"
+    names = [*expected, *(name for name in got if name not in expected)]
+    found = (
+        fact_differs(name, expected.get(name, _MISSING), got.get(name, _MISSING), rel=rel, abs_=abs_) for name in names
+    )
+    return next((words for words in found if words), None)
+
+
+_MISSING = Said("not reached", "not reached")
+
+
+def fact_differs(
+    name: str, expected: Any, got: Any, *, rel: float = compare.REL, abs_: float = compare.ABS
+) -> str | None:
+    """One fact, as in `close_facts_differ`."""
+    if isinstance(expected, str) or isinstance(got, str):
+        same = type(expected) in (str, Said) and type(got) in (str, Said) and expected == got
+        given = repr(got) if type(got) is str and not isinstance(expected, str) else _said(got)
+        return None if same else f"{name}: {given}; it should be: {_said(expected)}"
+    if _plainly_equal(expected, got):
+        return None
+    if expected == [] and isinstance(got, list):
+        return f"{name}: {short(got)}; it should be: none"
+    words = compare.difference(expected, got, rel=rel, abs_=abs_)
+    return f"{name}: {words}" if words else None
+
+
+def _plainly_equal(expected: Any, got: Any) -> bool:
+    """Without the words, for speed: numbers, and lists of numbers, with the same digits."""
+    plain = (int, float, str)
+    if type(expected) is list and type(got) is list:
+        return len(expected) == len(got) and all(map(_plainly_equal, expected, got))
+    return type(expected) is type(got) and type(expected) in plain and expected == got
 
 
 def _said(value: object) -> str:

@@ -11,8 +11,7 @@ from torch import nn
 
 from course_utils.exercises.compare import difference
 from course_utils.exercises.declare import exercise
-from course_utils.exercises.facts import Said
-from course_utils.exercises.training_loop_facts import facts_or_numbers_differ
+from course_utils.exercises.facts import Said, close_facts_differ
 from course_utils.exercises.wording import kind
 
 _BEST, _KIND, _NAMES = "the best after each epoch, as (epoch, loss)", "the state that is kept", "the names in it"
@@ -116,7 +115,7 @@ def _sound(*best: tuple | None) -> dict:
     ],
     arrange=_first_epoch,
     probe=_best_facts,
-    difference=facts_or_numbers_differ,
+    difference=close_facts_differ,
     describe=lambda losses: f"best = keep_best(best, model, loss, epoch), once an epoch, with the losses {losses}",
     imports="import copy\nimport math",
     hints=[

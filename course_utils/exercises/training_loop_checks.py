@@ -8,8 +8,8 @@ import torch
 
 from course_utils.evaluation import eval_mode
 from course_utils.exercises.declare import exercise
+from course_utils.exercises.facts import close_facts_differ
 from course_utils.exercises.training_loop_checks_facts import FOUND, faulty_run, found_faults, sound_faults
-from course_utils.exercises.training_loop_facts import facts_or_numbers_differ
 
 _BODY, _HEAD = ["body.weight", "norm.bias", "norm.weight"], ["head.bias", "head.weight"]
 _CASES = {
@@ -47,7 +47,7 @@ def _words(faults: str, targets: tuple) -> str:
     expected=[sound_faults(*found) for found in _CASES.values()],
     arrange=lambda faults, targets: faulty_run(faults, list(targets)),
     observe=found_faults,
-    difference=facts_or_numbers_differ,
+    difference=close_facts_differ,
     describe=_words,
     imports="import copy",
     hints=[

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from course_utils.exercises.facts import Said
-from course_utils.exercises.training_loop_facts import linear
+from course_utils.exercises.training_loop_layers import linear
 from course_utils.exercises.wording import kind
 
 FOUND = ("no_gradient", "not_in_optimizer", "bad_targets")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from course_utils.exercises.declare import exercise
+from course_utils.exercises.facts import close_facts_differ
 from course_utils.exercises.training_loop_epoch_facts import epoch_by_hand, epoch_facts, prepared_epoch
-from course_utils.exercises.training_loop_facts import facts_or_numbers_differ
 
 
 def _words(num_examples, batch_size, drop_last, training, left_over) -> str:
@@ -39,7 +39,7 @@ def _words(num_examples, batch_size, drop_last, training, left_over) -> str:
     ],
     arrange=prepared_epoch,
     observe=epoch_facts,
-    difference=facts_or_numbers_differ,
+    difference=close_facts_differ,
     describe=_words,
     hints=[
         "For each batch: old gradients away, forward, loss, backward, step. What has to be said to the model once, "

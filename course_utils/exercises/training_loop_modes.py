@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from course_utils.exercises.declare import exercise
-from course_utils.exercises.training_loop_facts import facts_or_numbers_differ
+from course_utils.exercises.facts import close_facts_differ
 from course_utils.exercises.training_loop_modes_facts import SOUND_MODES, SOUND_NESTED, modes_facts, net_in_modes
 
 _KINDS = {
@@ -31,7 +31,7 @@ _KINDS = {
     expected=[SOUND_MODES, *[SOUND_NESTED] * (len(_KINDS) - 1)],
     arrange=net_in_modes,
     probe=modes_facts,
-    difference=facts_or_numbers_differ,
+    difference=close_facts_differ,
     describe=lambda kind: f"with evaluating(model), {_KINDS[kind]}",
     imports="from contextlib import contextmanager",
     hints=[

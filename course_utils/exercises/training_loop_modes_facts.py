@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from course_utils.exercises.training_loop_facts import linear
+from course_utils.exercises.training_loop_layers import linear
 
 _BEFORE, _INSIDE, _AFTER = "the modes before the block is entered", "the modes in the block", "the modes after it"
 _THROWN = "the modes after a block that raised"
