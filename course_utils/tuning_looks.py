@@ -43,10 +43,9 @@ def measure_all(
         times[num_workers] = found
         if why_stop([*times.values()], floor_ms):
             _look_again(times, twice, measure, time_for, floor_ms)
-            why = why_stop([*times.values()], floor_ms)  # it may have been a busy moment
-            if why:
-                _settle(times, measure, time_for, floor_ms)
-                return [*times.values()], why
+            if why := why_stop([*times.values()], floor_ms):  # it may have been a busy moment
+                stopped = why
+                break
     _look_again(times, twice, measure, time_for, floor_ms)
     _settle(times, measure, time_for, floor_ms)
     return [*times.values()], stopped

@@ -242,6 +242,31 @@ def test_the_best_are_looked_at_twice_while_there_is_time_and_a_busy_moment_does
     assert turns == pytest.approx({0: 40.0, 1: 35.0, 2: 20.0 if looks else 22.0, 3: 19.6})
 
 
+def looks_at(turns, *, allowed=99):
+    """The looks, with turns in ms that stay the same: (number, whether the hand-over is timed), while time allows."""
+    made = []
+
+    def measure(num_workers, with_handover=True):
+        made.append((num_workers, with_handover))
+        return WorkerTimes(num_workers, turns[num_workers])
+
+    tuning_looks.measure_all(measure, lambda *_: len(made) < allowed, 10.0, len(turns) - 1, 90)
+    return made
+
+
+def test_the_first_look_alone_times_the_hand_over_and_no_look_begins_without_time():
+    found = looks_at([100, 22.4, 21.5])
+    assert [number for number, _ in found] == [0, 1, 2, 1, 2, *[2, 1] * 3]
+    assert [with_handover for _, with_handover in found] == [True] * 3 + [False] * 8
+    for allowed in (2, 3, 4, 6, 8):
+        assert looks_at([100, 22.4, 21.5], allowed=allowed) == found[:allowed]
+
+
+@pytest.mark.parametrize("turn_ms, again", [(25.5, [1, 2, 3]), (25.7, [2, 3])])
+def test_a_turn_within_a_quarter_of_the_least_is_looked_at_again(turn_ms, again):
+    assert [number for number, _ in looks_at([100, turn_ms, 24.8, 20.5])] == [0, 1, 2, 3, *again]
+
+
 def test_a_choice_on_the_last_of_its_5_percent_is_measured_again_beside_the_shortest_turn(scripted):
     def load(num_workers):
         busy = (
