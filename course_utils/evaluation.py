@@ -184,13 +184,16 @@ def evaluate(
 
 def to_device(value: Any, device: torch.device | str | None) -> Any:
     """`value` with the tensors in it moved, at any depth of dicts, tuples and lists; as it is for `device` None."""
-    if device is None:
-        return value
+    return value if device is None else map_tensors(value, lambda tensor: tensor.to(device, non_blocking=True))
+
+
+def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """`value` with `change` made to each tensor in it, at any depth of dicts, tuples and lists; all else as it is."""
     if isinstance(value, torch.Tensor):
-        return value.to(device, non_blocking=True)
+        return change(value)
     if isinstance(value, dict):
-        return {name: to_device(item, device) for name, item in value.items()}
+        return {name: map_tensors(item, change) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        items = [to_device(item, device) for item in value]
+        items = [map_tensors(item, change) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from course_utils.counting import ignored_target
-from course_utils.evaluation import eval_mode
+from course_utils.evaluation import eval_mode, map_tensors
 
 _SPOILS = "one update with it makes weights NaN; mend or drop the example"
 
@@ -75,18 +75,6 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
         return [value]
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     return [tensor for part in parts for tensor in tensors_of(part)]
-
-
-def _rows(value: Any, index: torch.Tensor) -> Any:
-    """`value` with the examples of `index`."""
-    if isinstance(value, torch.Tensor):
-        return value[index.to(value.device)]
-    if isinstance(value, dict):
-        return {name: _rows(part, index) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        parts = [_rows(part, index) for part in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    return value
 
 
 def _first(tensor: torch.Tensor, bad: torch.Tensor, name: str) -> str:
@@ -157,7 +145,8 @@ def apart(case: Case) -> str:
     for kept in (0, 1):
         index = torch.arange(len(case.outputs))
         index[1 - kept :: 2] = kept  # every second row is replaced by one that stays
-        if _differ(case.outputs[kept::2], case.forward(_rows(case.inputs, index))[kept::2]):
+        doubled = map_tensors(case.inputs, lambda tensor, index=index: tensor[index.to(tensor.device)])
+        if _differ(case.outputs[kept::2], case.forward(doubled)[kept::2]):
             raise Fault(
                 "the outputs of one example change with the inputs of others, so none is judged alone: a view, reshape "
                 "or transpose mixes the batch with features, a layer lacks batch_first=True, or something is "
