@@ -107,13 +107,16 @@ def sanity_check(
         for name, (rule, needs) in RULES.items():
             failed = [need for need in needs if checks[need].passed is False]
             checks[name] = Check(name, None, f"not run: see {failed[0]}") if failed else _checked(name, rule, case)
-    return SanityReport(tuple(checks.values()))
+    return SanityReport([*checks.values()])
 
 
 def _known(model: nn.Module, names: tuple[str, ...]) -> tuple[str, ...]:
     known = dict(unwrap(model).named_parameters()) | dict(unwrap(model).named_modules())
     if unknown := [name for name in names if name not in known or not name]:
-        raise ValueError(f"the model has no {unknown[0]!r}: its parts are {[name for name in known if name]}")
+        children = [name for name, _ in unwrap(model).named_children()]
+        raise ValueError(
+            f"the model has no {unknown[0]!r}: its parts are {children}, and theirs as named_parameters() names them"
+        )
     return names
 
 
