@@ -12,7 +12,7 @@ from course_utils.exercises.wording import kind, short
 
 _ONE_BY_ONE, _FOUND, _STEPS = "how the windows come", "the windows", "the numbers of the updates"
 _TAKEN, _KEPT = "micro-batches taken from the loader when each window comes", "the windows, looked at again at the end"
-_BEGUN = "epochs begun, by iter(loader), when each window comes"
+_BEGUN = "epochs begun, by iter(loader), when each window comes and at the end"
 
 
 class Loader:
@@ -40,7 +40,7 @@ def sound_windows(lengths: tuple[int, ...], accumulate: int) -> dict:
     ends = [min(first + accumulate, lengths[epoch]) for epoch, first in firsts]
     windows = [[f"{epoch}.{n}" for n in range(first, end)] for (epoch, first), end in zip(firsts, ends, strict=True)]
     taken = [sum(map(len, windows[: place + 1])) for place in range(len(windows))]
-    begun = [epoch + 1 for epoch, _ in firsts]
+    begun = [*(epoch + 1 for epoch, _ in firsts), len(lengths)]
     return window_facts("one by one", windows, range(len(windows)), taken, "as they came", begun)
 
 
@@ -70,6 +70,7 @@ def gather(fn: Callable, result: Any, loader: Loader, accumulate: int, num_epoch
         if not isinstance(error.__cause__, StopIteration):
             raise
         return {_ONE_BY_ONE: Said("StopIteration", "until next() finds nothing: a StopIteration ends the generator")}
+    begun.append(loader.epoch + 1)
     again = "as they came"
     if [list(window) for window in kept] != found:
         again = Said("changed", f"changed, the first one now holds {list(kept[0])}")
