@@ -242,7 +242,7 @@ _declare("counts_children_without_parameters", {"counts": "thawed"})
 
 @fine_tuning_groups.wrong
 def leaves_the_head_out(model, num_frozen, lr, factor):
-    """The head is in no group: the new layer, of which everything depends, stays as it was drawn, and the rest learns
+    """The head is in no group: the new layer, on which everything depends, stays as it was drawn, and the rest learns
     to live with it. The loss falls all the same. Every trainable parameter needs a group."""
     return _grouped(model, num_frozen, lr, factor, only=slice(None, -1))
 

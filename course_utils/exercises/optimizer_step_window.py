@@ -124,15 +124,8 @@ def divides_by_another_count(model, optimizer, micro_batches):
     """The sums are divided by another count than that of the whole window's targets that count. With all of them, also
     those of -100, padding shrinks the gradient: the same text beside one long neighbour takes a smaller step. With
     those that came so far the first micro-batches weigh too much. Count targets != -100, in all, before the loop."""
-    counts = sum(len(targets) for _, targets in micro_batches)
-    optimizer.zero_grad()
-    total = 0.0
-    for inputs, targets in micro_batches:
-        loss = cross_entropy(model(inputs), targets, reduction="sum") / counts
-        loss.backward()
-        total += loss.item()
-    optimizer.step()
-    return total
+    weigh = lambda counts, sizes: [count / sum(sizes) for count in counts]  # noqa: E731
+    return added(model, optimizer, micro_batches, weigh=weigh)
 
 
 _declare(
