@@ -8,7 +8,8 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,18 +50,32 @@ def interleaved(candidates: dict[str, Callable[[], Any]], *, rounds: int, calls:
     The first round warms up and is thrown away. The garbage collector is off meanwhile.
     """
     times: Times = {name: [] for name in candidates}
-    names, was_on = list(candidates), gc.isenabled()
-    gc.disable()
-    try:
+    with collector_off():
         for round_number in range(rounds + 1):
-            turn = round_number % len(names)
-            for name in names[turn:] + names[:turn]:
+            for name in turned(candidates, round_number):
                 seconds = _seconds(candidates[name], calls)
                 if round_number:
                     times[name].append(seconds)
-    finally:
-        gc.enable() if was_on else None
     return times
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """No garbage collection inside the block; afterwards as before."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def turned(names: Iterable[str], round_number: int) -> list[str]:
+    """The names in their order, from another one on in each round."""
+    names = list(names)
+    first = round_number % len(names)
+    return names[first:] + names[:first]
 
 
 def _seconds(call: Callable[[], Any], calls: int) -> float:

@@ -7,14 +7,13 @@ the one that has the turn makes steps, five of them; what a run's start costs is
 
 from __future__ import annotations
 
-import gc
 import sys
 
 import torch
 
 from benchmarks.framework_loops import TurnLoader, missing, present
 from benchmarks.rows.trainer_step import Batches, make_batches, make_network
-from benchmarks.timing import Row, Times, paired
+from benchmarks.timing import Row, Times, collector_off, paired, turned
 
 GROUP, SKIP, ROUNDS = 5, 4, 60
 
@@ -25,19 +24,14 @@ def timed(batches: Batches, *, rounds: int) -> tuple[Times, dict[str, torch.Tens
     The first `SKIP` turns warm up. The garbage collector is off meanwhile.
     """
     turns, models, loaders = SKIP + rounds + 1, {}, {}
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
+    with collector_off():
         for name, fit in present().items():
             model, optimizer = make_network()
             models[name], loaders[name] = model, TurnLoader(batches, turns * GROUP, GROUP)
             loaders[name].start(lambda fit=fit, how=(loaders[name], model, optimizer): fit(*how))
-        names = list(loaders)
         for turn in range(turns):
-            for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            for name in turned(loaders, turn):
                 loaders[name].turn()
-    finally:
-        gc.enable() if was_on else None
     for loader in loaders.values():
         loader.join()
     weights = {name: torch.cat([param.detach().flatten() for param in of.parameters()]) for name, of in models.items()}
