@@ -37,10 +37,9 @@ from torch import nn
 
 from benchmarks.catalogue_tasks import NUM_PRODUCTS, WINDOW, Examples, alphabet, captions
 from benchmarks.pieces import program
-from benchmarks.trainings import LOSS_FN, fit_whole, spread
+from benchmarks.trainings import LOSS_FN, fit_whole, initial, spread
 from course_utils.loaders import ResumableLoader
 from course_utils.optimizer_step import NonFiniteError, clip_effect
-from course_utils.randomness import derive_seed, isolated_rng, seed_generators
 from course_utils.training_loop import Trainer, evaluate
 
 NETS = {"RNN": nn.RNN, "GRU": nn.GRU}
@@ -84,9 +83,7 @@ class Watch:
 
     def __call__(self, trainer: Trainer, report: Any, keys: list) -> None:
         self.norms.append(report.grad_norm)
-        share = 0.0
-        if "max_value" in self.clip:
-            share = share_at(gradients_of(trainer.model), self.clip["max_value"])
+        share = share_at(gradients_of(trainer.model), self.clip.get("max_value", math.inf))
         self.entries.append(share)
         self.clipped.append(share > 0 or report.grad_norm > self.clip.get("max_norm", math.inf))
 
@@ -101,7 +98,7 @@ class Look:
         if trainer.step % LOOK_EVERY == 0:
             gradients = gradients_of(trainer.model)
             for bound, how in BOUNDS.items():
-                entries = share_at(gradients, how["max_value"]) if "max_value" in how else 0.0
+                entries = share_at(gradients, how.get("max_value", math.inf))
                 self.found[bound].append((clip_effect(gradients, **how).cosine, entries))
 
 
@@ -117,9 +114,7 @@ def share_at(gradients: list[torch.Tensor], bound: float) -> float:
 
 def trained(net: str, optimizer: str, lr: float, seed: int, num_steps: int, clip: dict[str, float], on_step: Any):
     """The trainer after `num_steps` updates, or None where a loss or gradient was not finite."""
-    with isolated_rng():
-        seed_generators(derive_seed(seed, "init"))
-        model = CaptionNet(net)
+    model = initial(lambda: CaptionNet(net), seed)
     trainer = Trainer(model, OPTIMIZERS[optimizer](model.parameters(), lr=lr), LOSS_FN, on_step=on_step, **clip)
     try:
         return fit_whole(trainer, ResumableLoader(captions("train"), batch_size=BATCH_SIZE, seed=seed), num_steps)
@@ -160,11 +155,8 @@ def look(net: str, seed: int, num_steps: int) -> dict[str, dict[str, float]]:
     found = {}
     for bound, pairs in watch.found.items():
         cosines, entries = zip(*pairs, strict=True)
-        found[bound] = {
-            "cosine": statistics.fmean(cosines),
-            "least": min(cosines),
-            "entries": statistics.fmean(entries),
-        }
+        means = {"cosine": statistics.fmean(cosines), "entries": statistics.fmean(entries)}
+        found[bound] = means | {"least": min(cosines)}
     return found
 
 
@@ -186,9 +178,8 @@ def verdict(of: dict[str, dict[str, Any]]) -> dict[str, Any]:
     for clip, lrs in of.items():
         found["best"][clip] = {"lr": float(best[clip]), "val_loss": losses[clip]}
         found["inside"][clip] = list(lrs)[0] != best[clip] != list(lrs)[-1]
-        found["lower"][clip] = spread(
-            [a - b for a, b in zip(losses["none"]["each"], losses[clip]["each"], strict=True)]
-        )
+        pairs = zip(losses["none"]["each"], losses[clip]["each"], strict=True)
+        found["lower"][clip] = spread([without - own for without, own in pairs])
         fine = [lr for lr, row in lrs.items() if not row["diverged"] and row["val_loss"]["mean"] <= bar]
         found["usable"][clip] = [float(lr) for lr in fine]
     return found
@@ -200,11 +191,10 @@ def report(cache: Any, *, nets=tuple(NETS), lrs=LRS, seeds=SEEDS, num_steps=NUM_
     for net, optimizers in results.items():
         for optimizer, clips in optimizers.items():
             for clip in CLIPS:
-                runs = {
-                    str(lr): [cache.get(run, net, optimizer, clip, lr, seed, num_steps) for seed in seeds]
+                clips[clip] = {
+                    str(lr): summary([cache.get(run, net, optimizer, clip, lr, seed, num_steps) for seed in seeds])
                     for lr in lrs[optimizer]
                 }
-                clips[clip] = {lr: summary(of) for lr, of in runs.items()}
     cosines = {}
     for net in nets:
         looks = [cache.get(look, net, seed, num_steps) for seed in seeds]

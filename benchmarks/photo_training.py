@@ -13,9 +13,8 @@ import torch
 from torch import nn
 
 from benchmarks.catalogue_tasks import PARTS, Examples, photo_cnn, photos, rows_of
-from benchmarks.trainings import fit_whole
+from benchmarks.trainings import fit_whole, initial
 from course_utils.loaders import ResumableLoader
-from course_utils.randomness import derive_seed, isolated_rng, seed_generators
 from course_utils.sampling import EpochBatches
 from course_utils.training_loop import Trainer
 
@@ -34,9 +33,7 @@ def make_trainer(
     lr: float, seed: int, build: Callable[[], nn.Module] = photo_cnn, loss_fn: Callable = LOSS_FN
 ) -> Trainer:
     """AdamW with a constant lr; the initial weights are a function of `seed`."""
-    with isolated_rng():
-        seed_generators(derive_seed(seed, "init"))
-        model = build()
+    model = initial(build, seed)
     return Trainer(model, torch.optim.AdamW(model.parameters(), lr=lr), loss_fn)
 
 

@@ -17,9 +17,8 @@ import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from benchmarks.catalogue_tasks import NUM_PRODUCTS, PARTS, SIDE, TASKS, WINDOW, alphabet, rows_of
-from benchmarks.trainings import LOSS_FN, Cache, begin, collect, plan_of, spread
+from benchmarks.trainings import LOSS_FN, Cache, begin, collect, initial, plan_of, spread
 from course_utils.loaders import ResumableLoader
-from course_utils.randomness import derive_seed, isolated_rng, seed_generators
 from course_utils.schedules import constant, make_scheduler, plateau_step
 from course_utils.training_loop import Trainer, evaluate
 
@@ -57,9 +56,7 @@ def run(task: str, schedule: str, lr: float, seed: int) -> dict[str, Any]:
 
 def make_trainer(task: str, schedule: str, lr: float, seed: int) -> tuple[Trainer, ResumableLoader]:
     """Weights and order come from `seed`. No scheduler for the plateau: the trainer would step it after each update."""
-    with isolated_rng():
-        seed_generators(derive_seed(seed, "init"))
-        model = TASKS[task].build()
+    model = initial(TASKS[task].build, seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     plan = plan_of(NUM_STEPS, warmup_share=WARMUP_SHARE) if schedule == "warmup_cosine" else constant
     scheduler = None if schedule == "plateau" else make_scheduler(optimizer, plan)

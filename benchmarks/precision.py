@@ -42,11 +42,10 @@ from benchmarks.costs import compared, digits, milliseconds, state_bytes
 from benchmarks.model_remedies import units
 from benchmarks.pieces import program
 from benchmarks.timing import interleaved
-from benchmarks.trainings import LOSS_FN, data, spread
+from benchmarks.trainings import LOSS_FN, data, initial, spread
 from course_utils.loaders import ResumableLoader
 from course_utils.models import small_cnn
 from course_utils.profiling import bytes_for_backward
-from course_utils.randomness import derive_seed, isolated_rng, seed_generators
 
 SEEDS, NUM_STEPS, BATCH_SIZE, LR, LOOK_EVERY, ROUNDS, CALLS = (0, 1, 2, 3, 4), 280, 64, 2e-3, 20, 30, 3
 
@@ -81,9 +80,7 @@ class Training:
 
     def __init__(self, way: Way, seed: int) -> None:
         self.way, self.skipped, self.updates = way, [], 0
-        with isolated_rng():
-            seed_generators(derive_seed(seed, "init"))
-            self.model = small_cnn()
+        self.model = initial(small_cnn, seed)
         if way.weights:
             self.model.to(way.dtype)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LR)
@@ -158,7 +155,7 @@ def counted(way: str) -> dict[str, Any]:
     error = float((own.gradient() - plain.gradient()).norm() / plain.gradient().norm())
     while not own.optimizer.state:  # updates are skipped until the scale fits
         own.step(images, targets)
-    weights = sum(param.numel() * param.element_size() for param in own.model.parameters())
+    weights = sum(param.nbytes for param in own.model.parameters())
     return {
         "kept_bytes": kept,
         "weight_bytes": weights + state_bytes(own.optimizer),

@@ -104,11 +104,16 @@ def fit_whole(trainer: Trainer, loader: Any, num_steps: int) -> Trainer:
     return trainer
 
 
-def train(build, make_optimizer, factor_fn, *, num_steps: int, batch_size: int, seed: int) -> Trainer | None:
-    """One training on the 9,000, or None where it diverged. Initial weights and order are functions of `seed`."""
+def initial(build: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """A network whose initial weights are a function of `seed`; the global generators stay as they are."""
     with isolated_rng():
         seed_generators(derive_seed(seed, "init"))
-        model = build()
+        return build()
+
+
+def train(build, make_optimizer, factor_fn, *, num_steps: int, batch_size: int, seed: int) -> Trainer | None:
+    """One training on the 9,000, or None where it diverged. Initial weights and order are functions of `seed`."""
+    model = initial(build, seed)
     optimizer = make_optimizer(model.parameters())
     trainer = Trainer(model, optimizer, LOSS_FN, scheduler=make_scheduler(optimizer, factor_fn))
     try:
