@@ -31,7 +31,7 @@ import torch
 from torch import nn
 
 from benchmarks.pieces import program
-from benchmarks.trainings import LOSS_FN, data, spread, train
+from benchmarks.trainings import LOSS_FN, collect, data, spread, train
 from course_utils.loaders import ResumableLoader
 from course_utils.models import small_cnn
 from course_utils.randomness import derive_seed, isolated_rng, seed_generators
@@ -165,11 +165,11 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Spreads over seeds, in the record's form."""
     first = runs[0]
     return {
-        "right": {name: spread([row["right"][name] for row in runs]) for name in first["right"]},
+        "right": collect([row["right"] for row in runs]),
         "train_mode": {
             order: {size: _of_mode(runs, order, size) for size in sizes} for order, sizes in first["train_mode"].items()
         },
-        "untouched": {updates: spread([row["untouched"][updates] for row in runs]) for updates in first["untouched"]},
+        "untouched": collect([row["untouched"] for row in runs]),
         "passes": {
             order: {size: _of_pass(runs, order, size) for size in sizes} for order, sizes in first["passes"].items()
         },
@@ -179,21 +179,21 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
 def _of_mode(runs: list[dict[str, Any]], order: str, size: str) -> dict[str, Any]:
     own = [row["train_mode"][order][size] for row in runs]
     lost = [row["right"]["accuracy"] - found["accuracy"] for row, found in zip(runs, own, strict=True)]
-    return {name: spread([found[name] for found in own]) for name in own[0]} | {"lost": spread(lost)}
+    return collect(own) | {"lost": spread(lost)}
 
 
 def _of_pass(runs: list[dict[str, Any]], order: str, size: str) -> dict[str, Any]:
     own = [row["passes"][order][size] for row in runs]
-    after = {updates: [found["accuracy_after"][updates] for found in own] for updates in own[0]["accuracy_after"]}
-    lost = {
-        updates: [row["untouched"][updates] - mine for row, mine in zip(runs, of, strict=True)]
-        for updates, of in after.items()
-    }
+    after = [found["accuracy_after"] for found in own]
+    lost = [
+        {updates: row["untouched"][updates] - accuracy for updates, accuracy in of.items()}
+        for row, of in zip(runs, after, strict=True)
+    ]
     return {
         "weights_changed": sum(found["weights_changed"] for found in own),
         "shift": spread([found["shift"] for found in own]),
-        "accuracy_after": {updates: spread(of) for updates, of in after.items()},
-        "lost_after": {updates: spread(of) for updates, of in lost.items()},
+        "accuracy_after": collect(after),
+        "lost_after": collect(lost),
     }
 
 

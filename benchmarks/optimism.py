@@ -33,7 +33,7 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks.pieces import program
-from benchmarks.trainings import data, spread
+from benchmarks.trainings import collect, data, spread
 from course_utils.randomness import derive_seed
 
 KINDS = {
@@ -167,10 +167,7 @@ def figures(draws: list[dict[str, float]]) -> dict[str, float]:
 def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """{size: {count: {figure: spread}}} over repeats."""
     return {
-        size: {
-            count: {name: spread([row["means"][size][count][name] for row in runs]) for name in found}
-            for count, found in counts.items()
-        }
+        size: {count: collect([row["means"][size][count] for row in runs]) for count in counts}
         for size, counts in runs[0]["means"].items()
     }
 

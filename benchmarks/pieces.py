@@ -1,4 +1,4 @@
-"""What `python -m benchmarks.NAME` does where times are measured: in pieces, each on a quiet machine.
+"""What `python -m benchmarks.NAME` does, in pieces: each may begin when the machine is quiet.
 
     python -m benchmarks.NAME --seconds 90
 
