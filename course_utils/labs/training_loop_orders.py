@@ -20,14 +20,7 @@ Order = tuple[str, ...]
 
 ORDERS: dict[str, dict[Order, str]] = {  # by what they do, each with the reason
     RIGHT: {
-        (
-            _F,
-            _L,
-            _B,
-            _C,
-            _S,
-            _Z,
-        ): "zero_grad may stand after the step: the next backward finds no gradients.",
+        (_F, _L, _B, _C, _S, _Z): "zero_grad may stand after the step: the next backward finds no gradients.",
         (_F, _Z, _L, _B, _C, _S): "zero_grad removes gradients, not graphs: it may stand anywhere before backward.",
         (_F, _L, _Z, _B, _C, _S): "zero_grad removes gradients, not graphs: directly before backward is soon enough.",
         (_Z, _F, _F, _L, _B, _C, _S): "The second forward makes `outputs` anew; the first one's graph is dropped, and "
@@ -62,13 +55,7 @@ ORDERS: dict[str, dict[Order, str]] = {  # by what they do, each with the reason
         (_Z, _L, _F, _B, _C, _S): "The loss needs the outputs of this update. In a notebook whose cell has run, the "
         "name is there from before: try the check box, the message is another one.",
         (_Z, _F, _B, _L, _C, _S): "backward is called on a loss that is not computed yet.",
-        (
-            _F,
-            _L,
-            _C,
-            _S,
-            _B,
-        ): "In update 1 there are no gradients and the step does nothing. In update 2 it changes "
+        (_F, _L, _C, _S, _B): "In update 1 there are no gradients and the step does nothing. In update 2 it changes "
         "weights that the graph needs: backward notices and refuses.",
         (_Z, _L, _B, _C, _S): "Without a forward there are no outputs. In a notebook whose cell has run they are there "
         "from before: try the check box.",
