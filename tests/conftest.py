@@ -156,3 +156,12 @@ def still(request):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lab, name, lambda: drawn)
         yield drawn
+
+
+@pytest.fixture
+def no_widgets(monkeypatch):
+    """As where ipywidgets is not installed."""
+    from course_utils.labs import bench, knobs, panel
+
+    for module in (knobs, panel, bench):
+        monkeypatch.setattr(module, "widgets", None)

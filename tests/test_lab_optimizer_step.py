@@ -11,7 +11,6 @@ import torch
 from torch.nn import functional as F
 
 from course_utils.figures import WRONG
-from course_utils.labs import bench, knobs, panel
 from course_utils.labs import optimizer_step as lab_optimizer_step
 from course_utils.labs.optimizer_step import OWN, STILL, micro_batch_lab
 from course_utils.labs.optimizer_step_drawing import window_svg
@@ -453,9 +452,7 @@ def test_no_place_of_any_knob_is_an_error():
         assert lab.error is None and sum(lab.result.setting.lengths) == lab.fixed["examples"].value
 
 
-def test_without_ipywidgets_the_still_twin_stands_alone_and_the_lab_still_computes(monkeypatch, outputs, still):
-    for module in (knobs, panel, bench):
-        monkeypatch.setattr(module, "widgets", None)
+def test_without_ipywidgets_the_still_twin_stands_alone_and_the_lab_still_computes(no_widgets, outputs, still):
     lab = micro_batch_lab()
     lab._ipython_display_()
     lab.parts.value = 4

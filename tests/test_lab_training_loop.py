@@ -8,7 +8,6 @@ import ipywidgets
 import pytest
 import torch
 
-from course_utils.labs import bench, knobs, panel
 from course_utils.labs import training_loop as lab_training_loop
 from course_utils.labs.training_loop import OWN, still_orders, update_lab
 from course_utils.labs.training_loop_drawing import losses_svg, trace_html
@@ -345,13 +344,6 @@ def test_the_still_twin_draws_an_order_of_each_verdict_that_is_never_asked_insid
     order, line = SHOWN[verdict_], still.fig.axes[0].get_lines()[VERDICTS.index(verdict_)]
     assert run_of(order).verdict == verdict_ and order not in WHY
     assert line.get_ydata().tolist() == run_of(order).losses and max(line.get_ydata()) < 20
-
-
-@pytest.fixture
-def no_widgets(monkeypatch):
-    """As where ipywidgets is not installed."""
-    for module in (knobs, panel, bench):
-        monkeypatch.setattr(module, "widgets", None)
 
 
 def test_without_ipywidgets_the_still_twin_stands_alone_and_the_lab_still_computes(no_widgets, outputs, still):

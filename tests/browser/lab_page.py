@@ -139,6 +139,12 @@ class LabPage:
     def button(self, words: str):
         return self.outputs.get_by_role("button", name=words)
 
+    def move_slider(self, label: str, key: str, times: int) -> None:
+        """By its keys, "ArrowRight" or "ArrowLeft"."""
+        self.outputs.locator(".widget-slider", has_text=label).locator(".noUi-handle").focus()
+        for _ in range(times):
+            self.page.keyboard.press(key)
+
     def save(self) -> dict:
         """Save as Ctrl-S does; returns the notebook as it is on the disk."""
         self.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")

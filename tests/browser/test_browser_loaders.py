@@ -5,14 +5,6 @@ import re
 CHAPTER = "notebooks/04_loaders.ipynb"
 
 
-def press(lab, label, key, times):
-    """Move the slider of this label by its keys."""
-    handle = lab.outputs.locator(".widget-slider", has_text=label).locator(".noUi-handle")
-    handle.focus()
-    for _ in range(times):
-        lab.page.keyboard.press(key)
-
-
 def test_the_fewest_workers_are_found_none_is_said_rightly_and_the_loop_is_measured_here(lab_page, screenshot):
     from playwright.sync_api import expect
 
@@ -23,7 +15,7 @@ def test_the_fewest_workers_are_found_none_is_said_rightly_and_the_loop_is_measu
     expect(status).to_have_text(re.compile(r"^the step waits 75\.0% of the time"))
     expect(picture).to_have_attribute("aria-label", re.compile("^Timeline of the trainer alone"))
 
-    press(lab, "Workers", "ArrowRight", 2)
+    lab.move_slider("Workers", "ArrowRight", 2)
     expect(told).to_have_text("\u25cb A turn is 50% longer than the step alone: the step waits 33% of the time.")
     expect(picture).to_have_attribute("aria-label", re.compile("^Timeline of 2 workers and the trainer"))
     lab.button("Measure here").click()
@@ -31,7 +23,7 @@ def test_the_fewest_workers_are_found_none_is_said_rightly_and_the_loop_is_measu
     expect(lab.outputs.get_by_text(re.compile("^measured here, [0-9]+ turns"))).to_be_visible()
     expect(lab.outputs.get_by_text(re.compile("^Measured: 2 workers"))).to_be_visible(timeout=20_000)
     screenshot(lab.outputs.locator(".live-lab"), "loaders.png")
-    press(lab, "Workers", "ArrowRight", 1)
+    lab.move_slider("Workers", "ArrowRight", 1)
     expect(told).to_have_text(re.compile(r"^\u2713 .* the fewest workers: 3\."))
     expect(lab.outputs.locator(".pipeline-score")).to_contain_text("Solved 1 of 6")
 
@@ -39,7 +31,7 @@ def test_the_fewest_workers_are_found_none_is_said_rightly_and_the_loop_is_measu
     expect(told).to_have_text(re.compile("^\u25cb A turn is 300% longer"))
     lab.button("No number of workers does it").click()
     expect(told).to_have_text(re.compile("^\u25cb Look at 2 numbers of workers"))
-    press(lab, "Workers", "ArrowRight", 4)
+    lab.move_slider("Workers", "ArrowRight", 4)
     expect(told).to_have_text(re.compile("it takes 20 ms instead of 10"))
     lab.button("No number of workers does it").click()
     expect(told).to_have_text(re.compile("^\u2713 Right"))

@@ -7,14 +7,6 @@ from tests.browser.lab_page import write_notebook
 CELLS = {"setup": "from course_utils.labs.optimizer_step import micro_batch_lab", "live": "micro_batch_lab()"}
 
 
-def press(lab, label, key, times):
-    """Move the slider of this label by its keys."""
-    handle = lab.outputs.locator(".widget-slider", has_text=label).locator(".noUi-handle")
-    handle.focus()
-    for _ in range(times):
-        lab.page.keyboard.press(key)
-
-
 def test_a_window_is_cut_by_keyboard_a_rule_is_found_and_batchnorm_has_none(lab_page, lab_server, screenshot):
     from playwright.sync_api import expect
 
@@ -26,11 +18,11 @@ def test_a_window_is_cut_by_keyboard_a_rule_is_found_and_batchnorm_has_none(lab_
 
     lab.outputs.get_by_label("Situation").select_option("short captions first")
     expect(status).to_have_text(re.compile("captions: not cut$"))
-    press(lab, "Micro-batches", "ArrowRight", 4)
+    lab.move_slider("Micro-batches", "ArrowRight", 4)
     expect(status).to_have_text(re.compile(r"captions: 7 \+ 7 \+ 7 \+ 7 \+ 3$"))
     expect(told).to_have_text(re.compile("move the cuts: only the largest part counts"))
     for number, steps in ((4, -1), (3, 2), (2, 4), (1, 5)):
-        press(lab, f"Cut {number}", "ArrowRight" if steps > 0 else "ArrowLeft", abs(steps))
+        lab.move_slider(f"Cut {number}", "ArrowRight" if steps > 0 else "ArrowLeft", abs(steps))
     expect(status).to_have_text(re.compile(r"captions: 12 \+ 6 \+ 5 \+ 4 \+ 4$"))
     rule.select_option("by examples")
     expect(told).to_have_text(re.compile("^\u25cb The gradient is off by .*: another direction"))
@@ -45,7 +37,7 @@ def test_a_window_is_cut_by_keyboard_a_rule_is_found_and_batchnorm_has_none(lab_
 
     lab.outputs.get_by_label("Situation").select_option("BatchNorm")
     expect(status).to_have_text(re.compile("captions: not cut$"))
-    press(lab, "Micro-batches", "ArrowRight", 3)
+    lab.move_slider("Micro-batches", "ArrowRight", 3)
     expect(status).to_have_text(re.compile(r"captions: 8 \+ 8 \+ 8 \+ 8$"))
     lab.button("No rule does it").click()
     expect(told).to_have_text(re.compile("^\u25cb Try 3 rules on this cut first"))
@@ -56,7 +48,7 @@ def test_a_window_is_cut_by_keyboard_a_rule_is_found_and_batchnorm_has_none(lab_
     expect(told).to_have_text(re.compile("^\u2713 Right: with this cut no rule"))
     expect(score).to_contain_text("Solved 2 of 7")
 
-    press(lab, "Planned parts", "ArrowRight", 1)
+    lab.move_slider("Planned parts", "ArrowRight", 1)
     expect(lab.outputs.get_by_label("Situation")).to_have_value("your own window")
     lab.button("Reset").click()
     expect(score).to_contain_text("Solved 0 of 7")
